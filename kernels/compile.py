@@ -1,0 +1,152 @@
+"""Compile the CUDA sources with NVRTC. Needs no GPU, so a machine without one can still guard the kernels."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels.problem import Shape
+
+CUDA_SOURCES = Path(__file__).parent / "cuda"
+
+CHUNK = 32
+"""Tokens in a chunk of the chunked recurrence (`CHUNK` in chunked.cuh)."""
+
+SUPER_BLOCK = 2048
+"""Tokens that one pair of launches of the chunked recurrence works on; bounds its scratch."""
+
+
+class CompileError(RuntimeError):
+    """NVRTC refused a source; the message is its log, which names file and line."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A CUDA source and what it may be compiled for.
+
+    Attributes:
+        file: its name in `kernels/cuda`.
+        entry: the kernel in it.
+        block_heads: the most value heads a block holds, or 0 where the kernel does not ask.
+        lowest_arch: the lowest compute capability, 75 for 7.5.
+    """
+
+    file: str
+    entry: str
+    block_heads: int = 0
+    lowest_arch: int = 75
+
+    def heads(self, shape: Shape) -> int:
+        """Value heads of one key head that a block holds: the largest divisor of HV / HK within bounds."""
+        return max(n for n in range(1, max(self.block_heads, 1) + 1) if shape.group % n == 0)
+
+    def defines(self, shape: Shape) -> dict[str, int]:
+        """The compile-time constants of the source for this shape."""
+        return {
+            "GDN_KEY_HEADS": shape.key_heads,
+            "GDN_VALUE_HEADS": shape.value_heads,
+            "GDN_TILED": int(shape.head_map == "tiled"),
+            "GDN_BLOCK_HEADS": self.heads(shape),
+            "GDN_SUPER_BLOCK": SUPER_BLOCK,
+        }
+
+
+SEQUENTIAL = Source("sequential.cu", "gdn_sequential", block_heads=4)
+PREPARE = Source("chunked_prepare.cu", "gdn_chunked_prepare", lowest_arch=80)
+SCAN = Source("chunked_scan.cu", "gdn_chunked_scan", block_heads=3, lowest_arch=80)
+REFERENCE = Source("reference.cu", "gdn_reference")
+SOURCES = (SEQUENTIAL, PREPARE, SCAN, REFERENCE)
+
+
+def scan_shared_bytes(heads: int) -> int:
+    """Dynamic shared memory of `gdn_chunked_scan`, bytes: the size of its struct Shared."""
+    stride, chunk_stride, columns = 128 + 4, CHUNK + 4, 16
+    keys = 2 * CHUNK * stride
+    query_or_attend = max(CHUNK * stride, heads * CHUNK * chunk_stride)
+    state_or_deltas = max(heads * columns * stride, 2 * heads * columns * chunk_stride)
+    solve_or_delta = max(heads * CHUNK * chunk_stride, CHUNK * (heads * columns + 4))
+    return 4 * (keys + query_or_attend + state_or_deltas + solve_or_delta + heads * CHUNK)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What ptxas reports of one kernel: registers per thread, bytes per thread or block."""
+
+    registers: int
+    stack_bytes: int
+    spill_bytes: int
+    shared_bytes: int
+
+
+@dataclass(frozen=True)
+class Cubin:
+    """Machine code of one source."""
+
+    code: bytes
+    log: str
+
+    @property
+    def sha256(self) -> str:
+        """Fingerprint of the machine code: the same source with another one is another compiler."""
+        return hashlib.sha256(self.code).hexdigest()
+
+    @property
+    def resources(self) -> dict[str, Resources]:
+        """Per kernel, read from ptxas' report in the log."""
+        found = {}
+        for block in re.split(r"Compiling entry function ", self.log)[1:]:
+            name = re.match(r"'(\w+)'", block)
+            registers = re.search(r"Used (\d+) registers", block)
+            if name is None or registers is None:
+                raise CompileError(f"ptxas' report is not understood:\n{block}")
+            stack = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", block)
+            shared = re.search(r"(\d+) bytes smem", block)
+            found[name[1]] = Resources(
+                registers=int(registers[1]),
+                stack_bytes=int(stack[1]) if stack else 0,
+                spill_bytes=int(stack[2]) + int(stack[3]) if stack else 0,
+                shared_bytes=int(shared[1]) if shared else 0,
+            )
+        return found
+
+
+def compile_source(file: Path, arch: int, defines: Mapping[str, int]) -> Cubin:
+    """Compile one file to machine code.
+
+    Args:
+        file: the .cu file; its folder is searched for headers.
+        arch: compute capability, such as 90.
+        defines: preprocessor constants.
+
+    Raises:
+        CompileError: NVRTC found an error; its log is the message.
+    """
+    from cupy.cuda import nvrtc
+
+    program = nvrtc.createProgram(file.read_text(), file.name, (), ())
+    options = [
+        f"-arch=sm_{arch}",
+        "-std=c++17",
+        f"-I{file.parent}",
+        "--ptxas-options=-v",
+        *(f"-D{name}={value}" for name, value in defines.items()),
+    ]
+    try:
+        nvrtc.compileProgram(program, options)
+        return Cubin(nvrtc.getCUBIN(program), nvrtc.getProgramLog(program))
+    except nvrtc.NVRTCError as error:
+        raise CompileError(f"{file.name} for sm_{arch}: {error}\n{nvrtc.getProgramLog(program)}") from error
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+@functools.cache
+def compiled(source: Source, shape: Shape, arch: int) -> Cubin:
+    """The machine code of a source for a shape and a compute capability; compiled once a process."""
+    if arch < source.lowest_arch:
+        raise CompileError(f"{source.file} needs sm_{source.lowest_arch} or later; this is sm_{arch}")
+    return compile_source(CUDA_SOURCES / source.file, arch, source.defines(shape))

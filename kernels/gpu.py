@@ -1,0 +1,148 @@
+"""The CUDA recurrences: load, launch, scratch. CuPy is imported here alone."""
+
+from __future__ import annotations
+
+import functools
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import cupy
+import numpy as np
+
+from kernels.compile import (
+    CHUNK,
+    PREPARE,
+    REFERENCE,
+    SCAN,
+    SEQUENTIAL,
+    SUPER_BLOCK,
+    Source,
+    compiled,
+    scan_shared_bytes,
+)
+from kernels.dispatch import DeviceFacts, choose
+from kernels.problem import HEAD_DIM, Array, Problem, Shape
+from kernels.registry import Recurrence, register
+
+PREPARED_FLOATS = 2 * CHUNK * CHUNK + CHUNK
+"""Floats of struct Prepared in chunked.cuh: T, P and the decays of one (chunk, value head)."""
+
+
+@functools.cache
+def facts(device: int) -> DeviceFacts:
+    """Facts of a device, by its CUDA index."""
+    properties = cupy.cuda.runtime.getDeviceProperties(device)
+    return DeviceFacts(
+        name=properties["name"].decode(),
+        sms=properties["multiProcessorCount"],
+        compute_capability=properties["major"] * 10 + properties["minor"],
+        shared_per_block=properties["sharedMemPerBlockOptin"],
+        shared_per_sm=properties["sharedMemPerMultiprocessor"],
+    )
+
+
+def current_facts() -> DeviceFacts:
+    """Facts of CuPy's current device."""
+    return facts(cupy.cuda.runtime.getDevice())
+
+
+@functools.cache
+def _kernel(source: Source, shape: Shape, device: int) -> Any:
+    """The loaded kernel; its shared-memory attribute is set here, once."""
+    code = compiled(source, shape, facts(device).compute_capability).code
+    with tempfile.TemporaryDirectory() as folder:
+        cubin = Path(folder) / "kernel.cubin"
+        cubin.write_bytes(code)
+        kernel = cupy.RawModule(path=str(cubin)).get_function(source.entry)
+        kernel.compile()
+    if source is SCAN:
+        kernel.max_dynamic_shared_size_bytes = scan_shared_bytes(SCAN.heads(shape))
+    return kernel
+
+
+_SCRATCH: dict[tuple[Shape, int], Any] = {}
+
+
+def _scratch(shape: Shape, device: int) -> Any:
+    """The chunked pair's scratch: 25.6 MB for the default shape, allocated on the first use and kept.
+
+    Calls on one device share it, so they must be ordered: one stream at a time.
+    """
+    if (shape, device) not in _SCRATCH:
+        floats = SUPER_BLOCK // CHUNK * shape.value_heads * PREPARED_FLOATS
+        _SCRATCH[shape, device] = cupy.empty(floats, cupy.float32)
+    return _SCRATCH[shape, device]
+
+
+def _enqueue_sequential(problem: Problem, out: Array, state: Array) -> None:
+    shape, device = problem.shape, cupy.cuda.runtime.getDevice()
+    if problem.tokens == 0:
+        return
+    blocks = shape.key_heads * (shape.group // SEQUENTIAL.heads(shape)) * (HEAD_DIM // 32)
+    _kernel(SEQUENTIAL, shape, device)(
+        (blocks,), (128,), (problem.qkv, problem.gate, problem.beta, state, out, np.int32(problem.tokens))
+    )
+
+
+def _enqueue_chunked(problem: Problem, out: Array, state: Array) -> None:
+    shape, device = problem.shape, cupy.cuda.runtime.getDevice()
+    prepare, scan = _kernel(PREPARE, shape, device), _kernel(SCAN, shape, device)
+    scratch, heads, tokens = _scratch(shape, device), SCAN.heads(shape), problem.tokens
+    blocks = shape.key_heads * (shape.group // heads) * (HEAD_DIM // 16)
+    for first in range(0, tokens, SUPER_BLOCK):
+        chunks = -(-min(SUPER_BLOCK, tokens - first) // CHUNK)
+        span = (np.int32(first), np.int32(tokens))
+        prepare((chunks * shape.key_heads,), (128,), (problem.qkv, problem.gate, problem.beta, scratch, *span))
+        scan(
+            (blocks,),
+            (256,),
+            (problem.qkv, scratch, state, out, *span),
+            shared_mem=scan_shared_bytes(heads),
+        )
+
+
+def _chunked_unsupported(problem: Problem) -> str | None:
+    device, needed = current_facts(), scan_shared_bytes(SCAN.heads(problem.shape))
+    if device.compute_capability < SCAN.lowest_arch:
+        return f"compute capability is {device.compute_capability}; {SCAN.lowest_arch} is wanted (cp.async)"
+    if device.shared_per_block < needed:
+        return f"opt-in shared memory is {device.shared_per_block:,} bytes a block; {needed:,} are wanted"
+    return None
+
+
+def _chunked_scratch() -> list[Any]:
+    here = cupy.cuda.runtime.getDevice()
+    return [scratch for (_, device), scratch in _SCRATCH.items() if device == here]
+
+
+def _enqueue_dispatched(problem: Problem, out: Array, state: Array) -> None:
+    """What an engine does: `choose`, and the sequential kernel where the scratch cannot be had."""
+    choice = choose(current_facts(), problem.tokens, os.environ, problem.shape)
+    if choice.recurrence == "chunked":
+        try:
+            _scratch(problem.shape, cupy.cuda.runtime.getDevice())
+        except cupy.cuda.memory.OutOfMemoryError:
+            _enqueue_sequential(problem, out, state)
+            return
+        _enqueue_chunked(problem, out, state)
+    else:
+        _enqueue_sequential(problem, out, state)
+
+
+def reference_gpu(problem: Problem) -> tuple[Array, Array]:
+    """The recurrence token by token in FP64 on the GPU: (out [T, HV, D], state [D, HV, D]), float64."""
+    shape = problem.shape
+    out = cupy.empty((problem.tokens, shape.value_heads, HEAD_DIM), cupy.float64)
+    state = problem.state.astype(cupy.float64)
+    if problem.tokens:
+        kernel = _kernel(REFERENCE, shape, cupy.cuda.runtime.getDevice())
+        arguments = (problem.qkv, problem.gate, problem.beta, state, out, np.int32(problem.tokens))
+        kernel((shape.value_heads * (HEAD_DIM // 16),), (256,), arguments)
+    return out, state
+
+
+register(Recurrence("sequential", "cuda", _enqueue_sequential))
+register(Recurrence("chunked", "cuda", _enqueue_chunked, unsupported=_chunked_unsupported, scratch=_chunked_scratch))
+register(Recurrence("dispatched", "cuda", _enqueue_dispatched, scratch=_chunked_scratch, minor=True))

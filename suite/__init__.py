@@ -1,0 +1,1 @@
+"""The benchmark suite: what is measured, and how."""

@@ -1,0 +1,150 @@
+"""The machine and the software of a run."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from suite.facts import Clocks, Environment
+
+ROOT = Path(__file__).parent.parent
+
+
+def _git(*arguments: str) -> str | None:
+    """What git prints about the checkout, or None outside one."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, timeout=20, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def commit() -> tuple[str | None, bool | None]:
+    """The checkout's commit, and whether source that git tracks differs from it; stored records do not count."""
+    head = os.environ.get("GDN_COMMIT") or _git("rev-parse", "HEAD")
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)results/history")
+    return head, None if changed is None else bool(changed)
+
+
+def _cpu() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def cores() -> int:
+    """Logical processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Nvml:
+    """NVML's view of one card; what it does not tell is None."""
+
+    def __init__(self, uuid: str) -> None:
+        import pynvml
+
+        self._nvml = pynvml
+        pynvml.nvmlInit()
+        self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+
+    def ask(self, function: str, *arguments: Any) -> Any:
+        try:
+            return getattr(self._nvml, function)(self._handle, *arguments)
+        except self._nvml.NVMLError:
+            return None
+
+    def clocks(self) -> Clocks:
+        """Clocks, temperature and power at this moment."""
+        power = self.ask("nvmlDeviceGetPowerUsage")
+        reasons = self.ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+        return Clocks(
+            sm_mhz=self.ask("nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_SM),
+            memory_mhz=self.ask("nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_MEM),
+            temperature_c=self.ask("nvmlDeviceGetTemperature", self._nvml.NVML_TEMPERATURE_GPU),
+            power_w=None if power is None else power / 1000,
+            throttle=None if reasons is None else self._reasons(reasons),
+        )
+
+    def _reasons(self, bits: int) -> str:
+        names = {
+            self._nvml.nvmlClocksThrottleReasonSwPowerCap: "software power cap",
+            self._nvml.nvmlClocksThrottleReasonHwSlowdown: "hardware slowdown",
+            self._nvml.nvmlClocksThrottleReasonSwThermalSlowdown: "software thermal slowdown",
+            self._nvml.nvmlClocksThrottleReasonHwThermalSlowdown: "hardware thermal slowdown",
+            self._nvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown: "power brake",
+        }
+        return ", ".join(name for bit, name in names.items() if bits & bit)
+
+    def driver(self) -> str:
+        return str(self._nvml.nvmlSystemGetDriverVersion())
+
+
+def _version(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def gpu_uuid(device: int) -> str:
+    """The UUID of a CUDA device, as NVML writes it."""
+    import uuid
+
+    import cupy
+
+    raw = cupy.cuda.runtime.getDeviceProperties(device)["uuid"]
+    return f"GPU-{uuid.UUID(bytes=bytes(raw)[:16])}"
+
+
+def collect(device: int | None) -> tuple[Environment, Nvml | None]:
+    """The environment, with the clocks of now as `before`, and the card's NVML.
+
+    Args:
+        device: CUDA index, or None for a run on the host.
+    """
+    head, dirty = commit()
+    common: dict[str, Any] = {
+        "cpu": _cpu(),
+        "cores": cores(),
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "commit": head,
+        "dirty": dirty,
+    }
+    if device is None:
+        return Environment(**common), None
+    import cupy
+
+    properties = cupy.cuda.runtime.getDeviceProperties(device)
+    uuid = gpu_uuid(device)
+    nvml = Nvml(uuid)
+    memory = nvml.ask("nvmlDeviceGetMemoryInfo")
+    ecc = nvml.ask("nvmlDeviceGetEccMode")
+    limit = nvml.ask("nvmlDeviceGetEnforcedPowerLimit")
+    return (
+        Environment(
+            **common,
+            gpu=properties["name"].decode(),
+            gpu_uuid=uuid,
+            sms=properties["multiProcessorCount"],
+            memory_mib=(memory.total if memory else properties["totalGlobalMem"]) // 2**20,
+            ecc=None if ecc is None else bool(ecc[0]),
+            power_limit_w=None if limit is None else limit / 1000,
+            compute_capability=f"{properties['major']}.{properties['minor']}",
+            driver=nvml.driver(),
+            cuda_runtime=_version(cupy.cuda.runtime.runtimeGetVersion()),
+            nvrtc=".".join(map(str, cupy.cuda.nvrtc.getVersion())),
+            cupy=cupy.__version__,
+            before=nvml.clocks(),
+        ),
+        nvml,
+    )

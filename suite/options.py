@@ -1,0 +1,193 @@
+"""The suite's options: what `--gdn-...` selects, checked before anything runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels import ProblemError, Shape, recurrence, recurrences
+from kernels.detect import Gpu
+from kernels.inputs import FAMILIES
+from kernels.problem import HEAD_DIM
+
+
+class OptionError(ValueError):
+    """An option has a value that the suite does not take; the message names both and the mend."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which token counts a platform is measured at, and how often.
+
+    Attributes:
+        speed: token counts that are timed.
+        accuracy: token counts whose accuracy is checked.
+        fp64_up_to: the greatest token count that is held against FP64.
+        determinism: token counts that are rerun.
+        reruns: reruns of each, compared with the first run.
+        rounds: least and most samples of a case; they end between the two once the budget is spent.
+        budget_s: seconds of samples for one token count, all recurrences together.
+        warmup_s: seconds of calls before the first sample of the run.
+    """
+
+    speed: tuple[int, ...]
+    accuracy: tuple[int, ...]
+    fp64_up_to: int
+    determinism: tuple[int, ...]
+    reruns: int
+    rounds: tuple[int, int]
+    budget_s: float
+    warmup_s: float
+
+
+_EDGES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 257)
+
+PLANS = {
+    "cuda": Plan(
+        speed=(32, 64, 96, 128, 192, 256, 512, 1024, 2048, 8192, 32_768),
+        accuracy=(*_EDGES, 1000, 2047, 2048, 2049, 4099, 8192, 32_768),
+        fp64_up_to=8192,
+        determinism=(130, 200, 600, 1000, 2048, 4099, 8192),
+        reruns=199,
+        rounds=(20, 200),
+        budget_s=0.5,
+        warmup_s=0.5,
+    ),
+    # A NumPy recurrence takes about a millisecond a token: what fits two minutes on two cores.
+    "host": Plan(
+        speed=(32, 64, 96, 128, 192, 256, 512),
+        accuracy=_EDGES,
+        fp64_up_to=257,
+        determinism=(130, 200),
+        reruns=9,
+        rounds=(5, 30),
+        budget_s=2.0,
+        warmup_s=0.2,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What this run measures.
+
+    Attributes:
+        platform: "cuda" or "host".
+        device: CUDA index of the GPU; 0 on the host.
+        recurrences: names, in the order of the tables.
+        tokens: token counts that replace the plan's, or None.
+        shape: head counts and head map.
+        families: input families of the checks; the first is timed as well.
+        results: the results folder.
+        said: one line on a choice that the user did not make, or an empty text.
+    """
+
+    platform: str
+    device: int
+    recurrences: tuple[str, ...]
+    tokens: tuple[int, ...] | None
+    shape: Shape
+    families: tuple[str, ...]
+    results: Path
+    said: str = ""
+
+    @property
+    def plan(self) -> Plan:
+        return PLANS[self.platform]
+
+    @property
+    def baseline(self) -> str:
+        """The recurrence that the others are compared with."""
+        return "sequential" if self.platform == "cuda" else "host-sequential"
+
+
+def _items(option: str, text: str) -> list[str]:
+    items = [item.strip() for item in text.split(",")]
+    if not all(items):
+        raise OptionError(f"{option} is {text!r}; give one or more values, separated by commas")
+    return items
+
+
+def parse_tokens(text: str) -> tuple[int, ...]:
+    """Token counts from such as "32,128,2048".
+
+    Raises:
+        OptionError: one of them is no positive integer, or there is none.
+    """
+    for item in _items("--gdn-tokens", text):
+        if not item.isascii() or not item.isdecimal() or not 0 < int(item) < 2**31:
+            raise OptionError(f"--gdn-tokens has {item!r}; token counts are positive integers, such as 32,128,2048")
+    return tuple(dict.fromkeys(int(item) for item in text.split(",")))
+
+
+def parse_shape(text: str, head_map: str) -> Shape:
+    """Head counts from such as "16x48" or "16x48x128" (HK x HV x D).
+
+    Raises:
+        OptionError: the text is no shape, or a head count does not fit.
+    """
+    parts = text.lower().split("x")
+    if len(parts) not in (2, 3) or not all(part.isascii() and part.isdecimal() for part in parts):
+        raise OptionError(f"--gdn-shape is {text!r}; give HKxHV, such as 16x48")
+    if len(parts) == 3 and int(parts[2]) != HEAD_DIM:
+        raise OptionError(f"--gdn-shape is {text!r}; the head dimension must be {HEAD_DIM}")
+    try:
+        return Shape(int(parts[0]), int(parts[1]), head_map)
+    except ProblemError as error:
+        raise OptionError(f"--gdn-shape is {text!r}: {error}") from error
+
+
+def parse_recurrences(text: str, platform: str) -> tuple[str, ...]:
+    """Names of registered recurrences of the platform.
+
+    Raises:
+        OptionError: a name is not registered, or is one of the other platform.
+    """
+    here = [r.name for r in recurrences(platform)]
+    for name in _items("--gdn-recurrences", text):
+        if name in here:
+            continue
+        if name in [r.name for r in recurrences()]:
+            wanted = "--gdn-device host" if platform == "cuda" else "a GPU"
+            raise OptionError(f"--gdn-recurrences has {name!r}, which needs {wanted}; here there are {', '.join(here)}")
+        raise OptionError(f"--gdn-recurrences has {name!r}; here there are {', '.join(here)}")
+    return tuple(dict.fromkeys(_items("--gdn-recurrences", text)))
+
+
+def parse_families(text: str) -> tuple[str, ...]:
+    """Names of input families.
+
+    Raises:
+        OptionError: one of them is not known.
+    """
+    for name in _items("--gdn-inputs", text):
+        if name not in FAMILIES:
+            raise OptionError(f"--gdn-inputs has {name!r}; there are {', '.join(FAMILIES)}")
+    return tuple(dict.fromkeys(_items("--gdn-inputs", text)))
+
+
+def choose_device(text: str, found: Gpu) -> tuple[str, int, str]:
+    """(platform, CUDA index, a line to print) from "auto", "host" or an index.
+
+    Raises:
+        OptionError: a GPU is asked for or present and cannot be used, or the text is none of these.
+    """
+    if text == "host":
+        return "host", 0, ""
+    if text != "auto" and not (text.isascii() and text.isdecimal()):
+        raise OptionError(f"--gdn-device is {text!r}; give auto, host or the index of a GPU, such as 0")
+    if not found.usable:
+        if text == "auto" and not found.present:
+            return "host", 0, f"no GPU: {found.problem}. The NumPy recurrences run instead."
+        raise OptionError(f"the GPU cannot be used: {found.problem}. --gdn-device host measures the NumPy recurrences")
+    index = 0 if text == "auto" else int(text)
+    import cupy
+
+    count = cupy.cuda.runtime.getDeviceCount()
+    if index >= count:
+        raise OptionError(f"--gdn-device is {index}; there are {count} GPUs, counted from 0")
+    return "cuda", index, ""
+
+
+def default_recurrences(platform: str) -> tuple[str, ...]:
+    return tuple(r.name for r in recurrences(platform) if not recurrence(r.name).minor)
