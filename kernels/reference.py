@@ -47,7 +47,7 @@ def reference_host(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
 
 def split(problem: Problem) -> tuple[Array, Array, Array]:
     """Views of qkv: q [T, HK, D], k [T, HK, D] and v [T, HV, D]."""
-    rows = problem.qkv.reshape(problem.tokens, -1, HEAD_DIM)
+    rows = problem.qkv.reshape(problem.tokens, problem.shape.row // HEAD_DIM, HEAD_DIM)
     keys = problem.shape.key_heads
     return rows[:, :keys], rows[:, keys : 2 * keys], rows[:, 2 * keys :]
 

@@ -53,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--gdn-results",
         metavar="DIR",
-        help="folder of the stored records (default: results/ of the checkout)",
+        help="folder of the stored records, written with the = sign (default: results/ of the checkout)",
     )
 
 
@@ -83,11 +83,10 @@ def read_options(config: pytest.Config) -> o.Options:
 _read: dict[pytest.Config, o.Options] = {}
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """`--benchmark-only` is about the suite: the tests would all be collected to be skipped."""
-    if config.getoption("--benchmark-only") and collection_path == config.rootpath / "tests":
-        return True
-    return None
+def pytest_configure(config: pytest.Config) -> None:
+    """`--benchmark-only` without a path is about the suite: the tests would all be collected to be skipped."""
+    if config.getoption("--benchmark-only") and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        config.args = [str(config.rootpath / "suite")]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -110,7 +109,7 @@ def planned(session: pytest.Session) -> list[Item]:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     selected = planned(session)
-    if not selected or session.config.option.collectonly or session.config.getoption("--benchmark-skip"):
+    if session.testsfailed or not selected or session.config.option.collectonly or session.config.getoption("--benchmark-skip"):
         return
     options = read_options(session.config)
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")

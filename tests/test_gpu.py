@@ -53,15 +53,16 @@ def test_the_references_of_gpu_and_host_agree() -> None:
 
 
 @pytest.mark.parametrize("gate", [0.0, -1e-4, -316.0, -1e4, -np.inf])
-@pytest.mark.parametrize("name", ["sequential", "chunked"])
-def test_small_gates_survive_after_a_spike(name: str, gate: float) -> None:
+@pytest.mark.parametrize(("name", "limit"), [("sequential", 1e-5), ("chunked", 1.1e-6)])
+def test_small_gates_survive_after_a_spike(name: str, limit: float, gate: float) -> None:
+    """Gates near 0 keep every rounding of the state: token by token, 520 of them add up to 7e-6."""
     problem = make(Shape(), 520)
     problem.gate[:] = -1e-4
     for at in (0, 5, 31):
         problem.gate[at::64] = gate
     here = on_gpu(problem)
     for got, wanted in zip(recurrence(name)(here), reference(here), strict=True):
-        assert error(got, wanted).max <= 5e-6
+        assert error(got, wanted).max <= limit
 
 
 @pytest.mark.parametrize("cut", [1, 7, 32, 1000, 2048, 2049])

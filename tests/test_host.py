@@ -20,17 +20,14 @@ host = pytest.mark.parametrize("name", HOST)
 
 
 def check(problem: Problem, limit: float = LIMIT) -> None:
-    """Both host recurrences are within the limit of the reference, and rerun to the same bits."""
-    out, state = reference_host(problem)
+    """Both host recurrences are within the limit of the reference, output and state apart."""
+    truths = reference_host(problem)
     for name in HOST:
-        results = recurrence(name)(problem)
-        for result, truth in zip(results, (out, state), strict=True):
+        for result, truth in zip(recurrence(name)(problem), truths, strict=True):
             assert result.dtype == np.float32
             found = error(result, truth)
             assert found.max <= limit, (name, found)
             assert found.rms <= limit, (name, found)
-        again = recurrence(name)(problem)
-        assert [a.tobytes() for a in again] == [a.tobytes() for a in results], name
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -120,6 +117,14 @@ def test_the_state_is_carried(name: str, cut: int) -> None:
 
 
 @host
+def test_reruns_give_the_same_bits(name: str) -> None:
+    problem = make(Shape(16, 48), 130, "correlated")
+    first, second = (recurrence(name)(problem) for _ in range(2))
+    for a, b in zip(first, second, strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
+@host
 def test_the_inputs_stay_as_they_were(name: str) -> None:
     problem, untouched = make(Shape(2, 8), 70), make(Shape(2, 8), 70)
     recurrence(name)(problem)
@@ -146,13 +151,21 @@ def test_small_gates_survive_a_spike(spike: float, at: tuple[int, ...]) -> None:
     check(problem)
 
 
+def test_a_strong_decay_is_not_cut_short() -> None:
+    problem = make(Shape(2, 8), 1)
+    problem.gate[:], problem.beta[:] = -80, 0  # exp(-80) = 1.8e-35, still a normal float32
+    check(problem)
+
+
 @pytest.mark.parametrize("beta", [0.0, 1.0, 2.0])
 @pytest.mark.parametrize("gate", [0.0, -1e-4, -0.5])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_ends_of_gate_and_beta(gate: float, beta: float, family: str) -> None:
     problem = make(Shape(2, 8), 130, family)
     problem.gate[:], problem.beta[:] = gate, beta
-    check(problem)
+    # 130 times the same decay is 130 times its rounding, up to 3e-8 each. With beta 2 and parallel keys every
+    # token turns the last correction round, so that (I + A)^-1 does not fall off and rounding adds up in it.
+    check(problem, 4e-5 if beta == 2 else 5e-6)
 
 
 @host
@@ -173,7 +186,7 @@ def test_a_wrong_head_map_is_far_off(family: str) -> None:
                 assert error(result, wanted).max > 1e-2
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(
     tokens=st.integers(0, 70),
     seed=st.integers(0, 2**16),
@@ -191,13 +204,13 @@ def test_any_gates_and_betas(tokens: int, seed: int, family: str, head_map: str,
     betas = st.lists(st.floats(0, 2, width=32), min_size=tokens, max_size=tokens)
     problem.gate[:, 1] = data.draw(gates)
     problem.beta[:, ::2] = np.array(data.draw(betas), np.float32)[:, None]
-    check(problem)
+    check(problem, 4e-5)  # beta may be 2 throughout; a slip in the formula is off by 1e-2 and more
 
 
 def test_errors() -> None:
     truth = np.array([3.0, -4.0])
     assert error(truth, truth) == Errors(0, 0)
-    assert error(np.float32([3, -4.5]), truth) == Errors(0.5 / 4, pytest.approx(0.5 / 5))
+    assert error(np.array([3, -4.5], np.float32), truth) == Errors(0.5 / 4, 0.5 / 5)
     assert error(np.empty((0, 4, 128), np.float32), np.empty((0, 4, 128))) == Errors(0, 0)
     assert error(np.zeros(2), np.zeros(2)) == Errors(0, 0)
     assert error(np.ones(2), np.zeros(2)) == Errors(math.inf, math.inf)

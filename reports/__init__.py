@@ -1,0 +1,1 @@
+"""Shows what `results` keeps: the figures, the page and the command line."""

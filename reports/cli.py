@@ -1,0 +1,83 @@
+"""The command line `gdn-bench`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+
+from results.store import ResultsError, default_root
+
+OK, USAGE, NOTHING, NOT_COMPARABLE, INTERRUPTED = 0, 2, 4, 5, 130
+
+
+def _version() -> str:
+    try:
+        return metadata.version("gdn-bench")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="gdn-bench",
+        description="Shows what pytest --benchmark-only measured.",
+        epilog="Exit codes: 0 fine, 2 usage, 4 nothing is stored, 5 a stored file cannot be read.",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    results = {"type": Path, "metavar": "DIR", "help": "the results folder (default: the checkout's results/)"}
+    report = commands.add_parser("report", help="write the HTML report and print its path")
+    report.add_argument("--results", **results)  # type: ignore[arg-type]
+    report.add_argument("--out", type=Path, metavar="FILE", help="the file (default: DIR/report.html)")
+    doctor = commands.add_parser("doctor", help="say which device, software and dispatch there are here")
+    doctor.add_argument("--results", **results)  # type: ignore[arg-type]
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code."""
+    arguments = _parser().parse_args(argv)
+    root: Path = arguments.results or default_root()
+    try:
+        if arguments.command == "doctor":
+            from reports.doctor import doctor
+
+            return doctor(root)
+        return _report(root, arguments.out or root / "report.html")
+    except ResultsError as error:
+        return _say(str(error), USAGE)
+    except KeyboardInterrupt:
+        return _say("interrupted", INTERRUPTED)
+
+
+def _report(root: Path, out: Path) -> int:
+    # Matplotlib and pandas take a second to import, which --help need not wait for.
+    from reports.page import build, write
+    from results.reference import references
+    from results.store import load
+
+    loaded = load(root)
+    try:
+        path = write(build(loaded.records, loaded.problems, references()), out)
+    except OSError as error:
+        return _say(f"{out} cannot be written: {error.strerror or error}; choose another with --out", USAGE)
+    print(path)
+    for problem in loaded.problems:
+        _say(problem, NOT_COMPARABLE)
+    if loaded.problems:
+        return NOT_COMPARABLE
+    if not loaded.records:
+        return _say(f"nothing is stored in {root}; pytest --benchmark-only measures", NOTHING)
+    return OK
+
+
+def _say(text: str, code: int) -> int:
+    print(f"gdn-bench: {' '.join(text.split())}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

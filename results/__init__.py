@@ -1,0 +1,1 @@
+"""Records of runs: their schema, their store, frames of them, and statistics on those."""

@@ -1,0 +1,60 @@
+"""The record of a run, put together from what the suite measured (`suite/facts.py`).
+
+A record is immutable. `SCHEMA` grows by one whenever a key is added, removed or changes its meaning; a reader
+refuses a record that is newer than itself. `docs/schema.md` is written from this file and from `suite/facts.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from suite.facts import (
+    Accuracy,
+    Case,
+    Clocks,
+    Determinism,
+    Difference,
+    Environment,
+    Method,
+    Outcome,
+    Speed,
+    Struct,
+)
+
+__all__ = [
+    "SCHEMA",
+    "Accuracy",
+    "Case",
+    "Clocks",
+    "Determinism",
+    "Difference",
+    "Environment",
+    "Method",
+    "Outcome",
+    "Record",
+    "Speed",
+    "Struct",
+]
+
+SCHEMA = 1
+
+
+class Record(Struct, frozen=True, kw_only=True):
+    """One run."""
+
+    schema: Annotated[int, Meta(description="version of this layout, an integer from 1 on", ge=1)] = SCHEMA
+    run_id: Annotated[str, Meta(description="UTC start time and a random part; the file's name")]
+    status: Annotated[
+        Literal["complete", "partial"],
+        Meta(description="partial: the run was stopped, or selected cases failed to run"),
+    ]
+    started: Annotated[str, Meta(description="UTC, ISO 8601")]
+    finished: Annotated[str, Meta(description="UTC, ISO 8601, of the last case stored")]
+    command: Annotated[tuple[str, ...], Meta(description="the command line")]
+    gpu_key: Annotated[str, Meta(description="stable facts of the card; names its history")]
+    method: Method
+    environment: Environment
+    cases: Annotated[tuple[Case, ...], Meta(description="what was measured, in order")]
+    notes: Annotated[tuple[str, ...], Meta(description="what a reader must know, such as a skipped check")] = ()

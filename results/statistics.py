@@ -1,0 +1,70 @@
+"""Statistics of what is stored, as pure functions of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """From how many tokens on the challenger is the faster one.
+
+    Attributes:
+        tokens: where the two are equally fast; None where they are nowhere, see `reason`.
+        low, high: the interval of `tokens` that the medians' intervals allow.
+        reason: in words, where there is no such place.
+    """
+
+    tokens: float | None
+    low: float | None = None
+    high: float | None = None
+    reason: str = ""
+
+    def describe(self) -> str:
+        if self.tokens is None:
+            return self.reason
+        ends = (f"{end:,.0f}" if end is not None else "?" for end in (self.low, self.high))
+        return f"{self.tokens:,.0f} tokens ({' to '.join(ends)})"
+
+
+def crossover(
+    tokens: Sequence[int],
+    baseline: Sequence[tuple[float, float, float]],
+    challenger: Sequence[tuple[float, float, float]],
+) -> Crossover:
+    """The token count from which on the challenger is faster at every measured token count.
+
+    The logarithm of the ratio of the times is interpolated linearly in the logarithm of the token count. The
+    interval's ends are the crossovers of the ratios that the medians' intervals allow at worst and at best.
+
+    Args:
+        tokens: measured token counts, ascending.
+        baseline, challenger: (median, low, high) at each of them, in one unit.
+
+    Raises:
+        ValueError: the lengths differ, there is nothing, or the token counts do not ascend.
+    """
+    if not len(tokens) == len(baseline) == len(challenger) > 0 or any(np.diff(tokens) <= 0):
+        raise ValueError(f"tokens is {tokens!r}; ascending token counts, with a time of each recurrence, are wanted")
+    first, second = np.array(baseline, float), np.array(challenger, float)
+    place = np.log(np.array(tokens, float))
+    found = _last_rise(place, np.log(first[:, 0] / second[:, 0]))
+    if found is None:
+        faster = bool(first[-1, 0] > second[-1, 0])
+        where = f"from {tokens[0]:,} tokens on, the fewest measured" if faster else f"up to {tokens[-1]:,} tokens"
+        return Crossover(None, reason=f"{'faster' if faster else 'slower'} {where}")
+    best = _last_rise(place, np.log(first[:, 2] / second[:, 1]))
+    worst = _last_rise(place, np.log(first[:, 1] / second[:, 2]))
+    return Crossover(*(None if end is None else float(np.exp(end)) for end in (found, best, worst)))
+
+
+def _last_rise(place: np.ndarray, gain: np.ndarray) -> float | None:
+    """Where the gain passes 0 for the last time, upwards; None where it ends below 0 or is never below."""
+    below = np.flatnonzero(gain <= 0)
+    if below.size == 0 or below[-1] == len(gain) - 1:
+        return None
+    i = below[-1]
+    return float(place[i] + (place[i + 1] - place[i]) * gain[i] / (gain[i] - gain[i + 1]))
