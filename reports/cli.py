@@ -60,11 +60,7 @@ def _report(root: Path, out: Path) -> int:
     from results.store import load
 
     loaded = load(root)
-    try:
-        path = write(build(loaded.records, loaded.problems, references()), out)
-    except OSError as error:
-        return _say(f"{out} cannot be written: {error.strerror or error}; choose another with --out", USAGE)
-    print(path)
+    print(write(build(loaded.records, loaded.problems, references()), out))
     for problem in loaded.problems:
         _say(problem, NOT_COMPARABLE)
     if loaded.problems:

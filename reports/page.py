@@ -31,7 +31,7 @@ from results.frame import frame
 from results.reference import Reference, references
 from results.schema import Clocks, Record
 from results.statistics import Crossover, crossover
-from results.store import load
+from results.store import ResultsError, load
 
 SERIES = ["shape", "head_map", "inputs"]
 """What a table never mixes."""
@@ -144,28 +144,34 @@ def write_report(root: Path, out: Path | None = None) -> Path:
         out: the file; `<root>/report.html` where None.
 
     Raises:
-        ResultsError: the folder cannot be read.
-        OSError: the file cannot be written.
+        ResultsError: the folder cannot be read, or the file cannot be written.
     """
     loaded = load(root)
     return write(build(loaded.records, loaded.problems, references()), out or root / "report.html")
 
 
 def write(text: str, out: Path) -> Path:
-    """Replace a file by a text, whole or not at all."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    if out.is_dir():
-        raise IsADirectoryError(f"{out} is a folder; name a file")
-    temporary = out.with_name(f".{out.name}-{secrets.token_hex(4)}")
+    """Replace a file by a text, whole or not at all.
+
+    Raises:
+        ResultsError: it cannot be done.
+    """
+    temporary = out.parent / f".{out.name}-{secrets.token_hex(4)}"
     try:
-        with temporary.open("x", encoding="utf-8", errors="replace") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(out)
-    finally:
-        with suppress(FileNotFoundError):
-            temporary.unlink()
+        out.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("x", encoding="utf-8", errors="replace") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(out)
+        finally:
+            with suppress(OSError):
+                temporary.unlink()
+    except OSError as error:
+        raise ResultsError(
+            f"the report {out} cannot be written: {error.strerror or error}; name another file"
+        ) from error
     return out
 
 
@@ -243,8 +249,12 @@ def _shown(everything: pd.DataFrame, records: Sequence[Record]) -> pd.DataFrame:
 def _missing(everything: pd.DataFrame, shown: pd.DataFrame) -> pd.DataFrame:
     """Cases that only runs before the shown ones have, as they were last."""
     last = everything.drop_duplicates(CASE, keep="last")
-    known = set(shown[CASE].fillna("").itertuples(index=False, name=None))
-    return last[[case not in known for case in last[CASE].fillna("").itertuples(index=False, name=None)]]
+    known = set(_names(shown))
+    return last.loc[[case not in known for case in _names(last)]]
+
+
+def _names(rows: pd.DataFrame) -> list[tuple[Any, ...]]:
+    return list(rows[CASE].fillna("").itertuples(index=False, name=None))
 
 
 _DEFAULT = (str(Shape()), Shape().head_map)
@@ -323,9 +333,11 @@ def _cases(rows: pd.DataFrame, most: int) -> str:
 
 
 def _place(found: Crossover) -> str:
-    """97 tokens (95–101)."""
-    ends = [f"{end:,.0f}" if end is not None else "?" for end in (found.low, found.high)]
-    return f"{found.tokens:,.0f} tokens ({'–'.join(ends)})"
+    """97 tokens (95–101): the first whole number at which it wins."""
+    first, *ends = (
+        f"{math.ceil(end):,}" if end is not None else "?" for end in (found.tokens, found.low, found.high)
+    )
+    return f"{first} tokens ({'–'.join(ends)})"
 
 
 def _crossings(rows: pd.DataFrame) -> Iterator[tuple[str, Crossover, pd.DataFrame]]:
@@ -548,10 +560,12 @@ def _absent(row: Any) -> Cell | None:
     """The cell of a case that has no figures."""
     if row is None:
         return Cell(words.ABSENT, hint="no such case in this run")
-    figureless = {"speed": ["median_us"], "accuracy": ["error_out", "error_state"], "determinism": []}[row["kind"]]
-    if row["outcome"] in ("not measured", "inconclusive") or (figureless and row[figureless].isna().all()):
-        text = "no time" if row["kind"] == "speed" and row["outcome"] == "red" else row["outcome"]
-        return Cell(text, hint=row["reason"], outcome=row["outcome"])
+    if row["kind"] == "speed":
+        if pd.isna(row["median_us"]):
+            text = "no time" if row["outcome"] == "red" else row["outcome"]
+            return Cell(text, hint=row["reason"], outcome=row["outcome"])
+    elif row["outcome"] != "red" and row[["error_out", "error_state"]].isna().all():
+        return Cell(row["outcome"], hint=row["reason"], outcome=row["outcome"])
     return None
 
 

@@ -21,6 +21,11 @@ PAIR_LIMIT = 1e-4
 """Largest error of one FP32 recurrence against another (the limit of the seed's `gdn_rec_parity`)."""
 
 
+def limit(against: str) -> float:
+    """The error above which a comparison is red."""
+    return FP64_LIMIT if against == "fp64" else PAIR_LIMIT
+
+
 def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
@@ -34,14 +39,14 @@ def accuracy(
     truth: tuple[Array, Array],
 ) -> Accuracy:
     """Compare (out, state) of a recurrence with a truth, output and state apart."""
-    limit = FP64_LIMIT if against == "fp64" else PAIR_LIMIT
+    bound = limit(against)
     errors: list[Errors] = [error(one, other) for one, other in zip(result, truth, strict=True)]
     reasons = [
         f"the {what} has values that are not finite"
         if not np.isfinite(found.max)
-        else f"the {what}'s error is {found.max:.2e}, above {limit:.0e}"
+        else f"the {what}'s error is {found.max:.2e}, above {bound:.0e}"
         for what, found in zip(("output", "state"), errors, strict=True)
-        if not found.max <= limit
+        if not found.max <= bound
     ]
     return Accuracy(
         recurrence=name,
@@ -54,7 +59,7 @@ def accuracy(
         error_state=_finite(errors[1].max),
         rms_out=_finite(errors[0].rms),
         rms_state=_finite(errors[1].rms),
-        limit=limit,
+        limit=bound,
         outcome="red" if reasons else "green",
         reason="; ".join(reasons),
     )

@@ -14,7 +14,10 @@ from suite import options as o
 from suite.run import Item, Run, items
 
 RUN = pytest.StashKey[Run]()
-OPTIONS = pytest.StashKey[o.Options]()
+LINES = pytest.StashKey[list[str]]()
+
+NOTHING_MEASURED = 4
+"""Exit code of a run in which no case could be measured: silence must not read as passed."""
 
 
 class Hooks:
@@ -89,14 +92,22 @@ def pytest_configure(config: pytest.Config) -> None:
         config.args = [str(config.rootpath / "suite")]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Refuse bad options here: while tests are generated, an error would be one of each module."""
+    suite = Path(__file__).parent
+    paths = [Path(argument.partition("::")[0]).absolute() for argument in session.config.args]
+    if any(suite in (path, *path.parents) or path in suite.parents for path in paths):
+        try:
+            read_options(session.config)
+        except o.OptionError as error:
+            raise pytest.UsageError(str(error)) from None
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "item" not in metafunc.fixturenames or metafunc.module.__package__ != "suite":
         return
-    kind = metafunc.function.__name__.removeprefix("test_")
-    try:
-        found = items(kind, read_options(metafunc.config))
-    except o.OptionError as error:
-        raise pytest.UsageError(str(error)) from None
+    found = items(metafunc.function.__name__.removeprefix("test_"), read_options(metafunc.config))
     metafunc.parametrize("item", found, ids=[item.id for item in found])
 
 
@@ -109,7 +120,12 @@ def planned(session: pytest.Session) -> list[Item]:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     selected = planned(session)
-    if session.testsfailed or not selected or session.config.option.collectonly or session.config.getoption("--benchmark-skip"):
+    if (
+        session.testsfailed
+        or not selected
+        or session.config.option.collectonly
+        or session.config.getoption("--benchmark-skip")
+    ):
         return
     options = read_options(session.config)
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
@@ -130,7 +146,7 @@ class Progress:
         self._said = time.monotonic()
 
     def __call__(self, text: str) -> None:
-        if self._reporter is None or self._reporter.config.getoption("quiet") > 0:
+        if self._reporter is None or self._reporter.verbosity < 0:
             return
         terminal = self._reporter.isatty
         now = time.monotonic()
@@ -154,12 +170,11 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if run is None:
         return
     complete = len(run.cases) == len(run.planned) and not session.shouldstop and not session.shouldfail
+    if exitstatus == pytest.ExitCode.OK and all(case.outcome == "not measured" for case in run.cases):
+        session.exitstatus = NOTHING_MEASURED
     session.config.stash[LINES] = (
         session.config.hook.pytest_gdn_finish(config=session.config, run=run, complete=complete) or []
     )
-
-
-LINES = pytest.StashKey[list[str]]()
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

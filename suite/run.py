@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,11 +15,16 @@ from kernels.reference import reference
 from suite import checks
 from suite.clock import Clock, GraphClock, HostClock, Samples, Work, alternate
 from suite.environment import Nvml, collect
-from suite.facts import Accuracy, Case, Clocks, Determinism, Environment, Method, Outcome, Speed
+from suite.facts import Accuracy, Case, Clocks, Determinism, Environment, Method, Speed
 from suite.options import Options
 from suite.statistics import median_interval
 
 SEED = 1372
+
+GATE_RERUNS = 3
+"""Reruns just before a case is timed; the determinism cases make many more."""
+
+Measured = TypeVar("Measured", Accuracy, Determinism, Speed)
 
 
 @dataclass(frozen=True)
@@ -154,12 +159,45 @@ class Run:
 
     def accuracy(self, item: Item) -> Accuracy:
         """Check one recurrence against FP64 or the baseline, and keep the result."""
-        if reason := self._refused(item):
-            case = Accuracy(**self._place(item), against=item.against, limit=0.0, outcome="not measured", reason=reason)
-        else:
-            case = self._check_accuracy(item)
+        case = self._measure(item, self._check_accuracy)
+        if isinstance(case, str):
+            case = Accuracy(
+                **self._place(item),
+                against=item.against,
+                limit=checks.limit(item.against),
+                outcome="not measured",
+                reason=case,
+            )
         self.add(case)
         return case
+
+    def determinism(self, item: Item) -> Determinism:
+        """Rerun one recurrence and keep the result."""
+        case = self._measure(item, self._check_determinism)
+        if isinstance(case, str):
+            case = Determinism(**self._place(item), outcome="not measured", reason=case)
+        self.add(case)
+        return case
+
+    def speed(self, item: Item) -> Speed:
+        """The time of one recurrence, or why there is none.
+
+        The first case of a token count checks and samples all recurrences of that token count in alternation.
+        """
+        case = self._measure(item, self._time)
+        if isinstance(case, str):
+            case = Speed(**self._place(item), outcome="not measured", reason=case)
+        self.add(case)
+        return case
+
+    def _measure(self, item: Item, measure: Callable[[Item], Measured]) -> Measured | str:
+        """What `measure` finds, or why the case cannot be measured on this device."""
+        try:
+            return self._refused(item) or measure(item)
+        except MemoryError as error:  # CuPy's is one too
+            self._inputs.clear()
+            self._truths.clear()
+            return f"out of memory at {item.tokens} tokens: {error}; free the device, or choose fewer with --gdn-tokens"
 
     def _check_accuracy(self, item: Item) -> Accuracy:
         problem = self.problem(item.family, item.tokens)
@@ -168,46 +206,27 @@ class Run:
         result = recurrence(item.recurrence)(problem)
         return checks.accuracy(item.recurrence, item.against, problem, item.family, result, truth)
 
-    def determinism(self, item: Item) -> Determinism:
-        """Rerun one recurrence and keep the result."""
-        if reason := self._refused(item):
-            case = Determinism(**self._place(item), outcome="not measured", reason=reason)
-        else:
-            case = self._check_determinism(item, self.options.plan.reruns)
-        self.add(case)
-        return case
-
-    def _check_determinism(self, item: Item, reruns: int) -> Determinism:
+    def _check_determinism(self, item: Item, reruns: int | None = None) -> Determinism:
         problem = self.problem(item.family, item.tokens)
+        reruns = reruns or self.options.plan.reruns
         return checks.determinism(recurrence(item.recurrence), problem, item.family, reruns, self.progress)
 
-    def speed(self, item: Item) -> Speed:
-        """The time of one recurrence, or why there is none.
-
-        The first case of a token count checks and samples all recurrences of that token count in alternation.
-        """
-        reason = self._refused(item)
-        outcome: Outcome = "not measured" if reason else "green"
-        if not reason and (reason := self._red(item)):
-            outcome = "red"
-        if reason:
-            case = Speed(**self._place(item), outcome=outcome, reason=reason)
-        else:
-            if item not in self._samples:
-                self._sample_together(item)
-            samples = self._samples.pop(item)
-            median, low, high = median_interval(np.array(samples.ns))
-            case = Speed(
-                **self._place(item),
-                samples_ns=samples.ns,
-                calls_per_sample=samples.calls,
-                median_ns=median,
-                low_ns=low,
-                high_ns=high,
-                outcome="green",
-            )
-        self.add(case)
-        return case
+    def _time(self, item: Item) -> Speed:
+        if reason := self._red(item):
+            return Speed(**self._place(item), outcome="red", reason=reason)
+        if item not in self._samples:
+            self._sample_together(item)
+        samples = self._samples.pop(item)
+        median, low, high = median_interval(np.array(samples.ns))
+        return Speed(
+            **self._place(item),
+            samples_ns=samples.ns,
+            calls_per_sample=samples.calls,
+            median_ns=median,
+            low_ns=low,
+            high_ns=high,
+            outcome="green",
+        )
 
     def _place(self, item: Item) -> dict[str, Any]:
         return {
@@ -257,10 +276,6 @@ class Run:
             state[...] = problem.state
 
         return Work(lambda: one.enqueue(problem, out, state), reset)
-
-
-GATE_RERUNS = 3
-"""Reruns just before a case is timed; the determinism cases make many more."""
 
 
 def command() -> tuple[str, ...]:

@@ -183,6 +183,15 @@ def test_what_cannot_run_here_is_not_measured(run: Run, monkeypatch: pytest.Monk
     assert (case.outcome, case.reason) == ("not measured", "it needs 9,000 SMs")
 
 
+def test_a_full_device_is_not_measured_with_the_mend(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fault(problem: Problem, before: Any, result: Any, call: int) -> None:
+        raise MemoryError("Out of memory allocating 1,024 bytes")
+
+    case = timed(run, monkeypatch, planted(fault))["planted"]
+    assert case.outcome == "not measured"
+    assert "out of memory at 40 tokens: Out of memory allocating 1,024 bytes; free the device" in case.reason
+
+
 def test_the_measured_recurrences_share_one_alternation(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     cases = timed(run, monkeypatch, planted(lambda *a: None))
     assert len(cases["planted"].samples_ns) == len(cases["host-sequential"].samples_ns)
