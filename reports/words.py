@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 ABSENT = "–"
 
@@ -78,3 +79,18 @@ def listed(items: Iterable[str], most: int = 0) -> str:
 def tokens(numbers: Sequence[int]) -> str:
     """32, 96 and 32,768 tokens."""
     return f"{listed(f'{number:,}' for number in sorted(set(numbers)))} token{'s' if list(numbers) != [1] else ''}"
+
+
+def are(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
+def commit(commit: str | None, dirty: bool | None) -> str:
+    return (commit[:10] if commit else "unknown") + (" + changes" if dirty else "")
+
+
+def utc(text: str) -> str:
+    try:
+        return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M} UTC"
+    except ValueError:
+        return text

@@ -63,20 +63,17 @@ def frame(records: Iterable[Record]) -> pd.DataFrame:
             for name in CASE_COLUMNS:
                 columns[name].append(row.get(name))
     table = pd.DataFrame(columns)
-    table["started"] = pd.to_datetime(table["started"], utc=True, format="ISO8601")
-    for name in (
-        "error_out",
-        "error_state",
-        "rms_out",
-        "rms_state",
-        "limit",
-        "median_us",
-        "low_us",
-        "high_us",
-        "limit_us",
-    ):
-        table[name] = table[name].astype(float)
-    return table
+    table["started"] = pd.to_datetime(table["started"], utc=True, format="ISO8601").astype("datetime64[us, UTC]")
+    return table.astype({name: _type(name) for name in columns if name != "started"})
+
+
+def _type(column: str) -> str:
+    """A column's type does not depend on what happens to be in it."""
+    if column.startswith(("error_", "rms_")) or column.endswith("_us") or column == "limit":
+        return "float64"
+    if column in ("tokens", "reruns", "differing", "samples"):
+        return "Int64"
+    return "boolean" if column == "dirty" else "str"
 
 
 def _row(case: Accuracy | Determinism | Speed) -> dict[str, object]:

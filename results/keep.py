@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
-from results.store import check_writable, gpu_key, new_run_id, save
 
 from results.schema import Record
+from results.store import check_writable, gpu_key, new_run_id, save
 from suite.run import Run, command
 
 DRAFT_EVERY_S = 2.0
@@ -27,7 +27,7 @@ class Keeper:
     """
 
     def __init__(self, run: Run, root: Path) -> None:
-        check_writable(root)
+        check_writable(root, gpu_key(run.environment))
         self._run, self._root = run, root
         self._run_id = new_run_id()
         self._started = _now()

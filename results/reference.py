@@ -34,6 +34,8 @@ class Reference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     label: str
     gpu: str
+    sms: int
+    shape: str
     source: str
     speed: tuple[PublishedSpeed, ...]
     accuracy: tuple[PublishedAccuracy, ...]

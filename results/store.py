@@ -3,7 +3,7 @@ not ended well: in progress, stopped or killed."""
 
 from __future__ import annotations
 
-import json
+import errno
 import math
 import os
 import re
@@ -18,6 +18,9 @@ from typing import Any
 import msgspec
 
 from results.schema import SCHEMA, Environment, Record
+
+SUFFIX, DRAFT_SUFFIX = ".json", ".partial.json"
+NAME, KEY = re.compile(r"[A-Za-z0-9][\w.-]*"), re.compile(r"[a-z0-9][a-z0-9.-]*")
 
 
 class ResultsError(Exception):
@@ -55,74 +58,111 @@ def gpu_key(environment: Environment) -> str:
     """
     e = environment
     if e.gpu is None:
-        parts = ["host", e.cpu, f"{e.cores}cores"]
-    else:
-        parts = [e.gpu, f"{e.sms}sm", f"{round((e.memory_mib or 0) / 1024)}gib"]
-        parts += ["ecc"] if e.ecc else []
-        # The class of a limit, so that 699.9 W and 700 W are one card.
-        parts += [f"{round(e.power_limit_w / 50) * 50}w"] if e.power_limit_w else []
-    return "-".join(re.sub(r"[^a-z0-9.]+", "-", part.lower()).strip("-") for part in parts)
+        return "-".join(("host", _slug(e.cpu), f"{e.cores}cores"))
+    parts = [_slug(e.gpu)]
+    parts += [f"{e.sms}sm"] if e.sms is not None else []
+    parts += [f"{round(e.memory_mib / 1024)}gib"] if e.memory_mib is not None else []
+    parts += [{True: "ecc", False: "noecc"}[e.ecc]] if e.ecc is not None else []
+    # The class of a limit, so that 699.9 W and 700 W are one card.
+    parts += (
+        [f"{round(e.power_limit_w / 50) * 50}w"]
+        if e.power_limit_w is not None and math.isfinite(e.power_limit_w)
+        else []
+    )
+    return "-".join(parts)
 
 
-def check_writable(root: Path) -> None:
+def _slug(name: str) -> str:
+    text = re.sub(r"\((r|tm)\)", " ", name.lower())
+    return re.sub(r"[^a-z0-9.]+", "-", text).strip("-.") or "unknown"
+
+
+def check_writable(root: Path, key: str = "") -> None:
     """Write and remove a file, before an hour is spent on what could not be kept.
+
+    Args:
+        root: the results folder; it is made where it is missing.
+        key: the `gpu_key` whose folder is meant, or an empty text.
 
     Raises:
         ResultsError: it cannot be done.
     """
+    folder = root / "history" / key
+    probe = folder / f".probe-{secrets.token_hex(4)}"
     try:
-        folder = root / "history"
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".probe-{secrets.token_hex(4)}"
-        probe.write_bytes(b"x" * 4096)
-        probe.unlink()
+        _write(probe, b"x" * 4096)
     except OSError as error:
-        raise _unusable(root, error) from error
+        raise _unusable(folder, error) from error
+    finally:
+        with suppress(OSError):
+            probe.unlink()
 
 
-def _unusable(root: Path, error: OSError) -> ResultsError:
+def _unusable(folder: Path, error: OSError) -> ResultsError:
+    words = {
+        errno.ENOSPC: "the disk is full",
+        errno.EDQUOT: "the disk quota is used up",
+        errno.EROFS: "the file system is read-only",
+        errno.EACCES: "this user may not write there",
+        errno.EPERM: "this user may not write there",
+        errno.EEXIST: "a file is in the way, which is not a folder",
+        errno.ENOTDIR: "part of the path is not a folder",
+    }
+    why = words.get(error.errno or 0, error.strerror or str(error))
     return ResultsError(
-        f"the results folder {root} cannot be written: {error.strerror or error}; choose another with --gdn-results"
+        f"results cannot be written to {folder}: {why}; mend it or choose another with --gdn-results=DIR"
     )
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def save(record: Record, root: Path) -> Path:
     """Store a record, whole or not at all.
 
-    A complete record never replaces a file; a partial one may replace the earlier draft of its own run.
+    A complete record never replaces a file; a partial one replaces the earlier draft of its own run, and the
+    complete one removes the draft.
 
     Raises:
-        ResultsError: the folder cannot be written, a number is not finite, or the run is stored already.
+        ResultsError: the folder cannot be written, the record could not be read again, or it is stored already.
     """
-    data = msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
-    for path, value in _numbers(msgspec.to_builtins(record), record.run_id):
-        if not math.isfinite(value):
-            raise ResultsError(f"{path} is {value}; a record holds finite numbers or null")
+    data = _encode(record)
     folder = root / "history" / record.gpu_key
-    draft, final = (folder / f"{record.run_id}{suffix}" for suffix in (".partial.json", ".json"))
+    draft, final = (folder / f"{record.run_id}{suffix}" for suffix in (DRAFT_SUFFIX, SUFFIX))
     temporary = folder / f".{record.run_id}-{secrets.token_hex(4)}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            with temporary.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+            _write(temporary, data)
             if record.status == "partial":
                 temporary.replace(draft)
             else:
-                os.link(temporary, final)  # unlike a rename, it refuses to replace a file
+                _put(temporary, final)
+                draft.unlink(missing_ok=True)
         finally:
             with suppress(FileNotFoundError):
                 temporary.unlink()
-        if record.status == "complete":
-            draft.unlink(missing_ok=True)
         _sync(folder)
-    except FileExistsError as error:
-        raise ResultsError(f"{final} exists already; a stored record is never replaced") from error
     except OSError as error:
-        raise _unusable(root, error) from error
+        raise _unusable(folder, error) from error
     return draft if record.status == "partial" else final
+
+
+def _put(temporary: Path, final: Path) -> None:
+    """Give a file its name, and never take a name from another: a link refuses that, a rename would not."""
+    try:
+        os.link(temporary, final)
+    except FileExistsError:
+        raise ResultsError(f"{final} is there already; a stored record is never replaced") from None
+    except OSError:  # a file system without hard links; names are random, so looking first is enough
+        if final.exists():
+            raise ResultsError(f"{final} is there already; a stored record is never replaced") from None
+        temporary.rename(final)
 
 
 def _sync(folder: Path) -> None:
@@ -133,9 +173,23 @@ def _sync(folder: Path) -> None:
         os.close(descriptor)
 
 
+def _encode(record: Record) -> bytes:
+    """The record's bytes; refuses one that `load` would not take back."""
+    for path, value in _numbers(msgspec.to_builtins(record), ""):
+        if not math.isfinite(value):
+            raise ResultsError(f"{record.run_id}: {path} is {value}; a record holds finite numbers or null")
+    data = msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
+    if not NAME.fullmatch(record.run_id) or record.run_id.endswith(".partial"):
+        raise ResultsError(f"run_id is {record.run_id!r}; letters, digits, '-' and '_' are wanted, as it names a file")
+    if not KEY.fullmatch(record.gpu_key):
+        raise ResultsError(f"gpu_key is {record.gpu_key!r}; a-z, 0-9, '.' and '-' are wanted, as it names a folder")
+    _decode(data)
+    return data
+
+
 def _numbers(value: Any, path: str) -> Iterator[tuple[str, float]]:
     if isinstance(value, float):
-        yield path, value
+        yield path.removeprefix("."), value
     elif isinstance(value, dict):
         for key, one in value.items():
             yield from _numbers(one, f"{path}.{key}")
@@ -147,42 +201,87 @@ def _numbers(value: Any, path: str) -> Iterator[tuple[str, float]]:
 def load(root: Path) -> Loaded:
     """All records of a results folder. A file that cannot be read is named in `problems`, and left as it is.
 
-    Raises:
-        ResultsError: the folder itself cannot be read.
+    Of a run that has both a draft and a complete record, the draft does not count.
     """
-    records, problems = [], []
-    try:
-        folders = sorted(path for path in (root / "history").iterdir() if path.is_dir())
-        files = [path for folder in folders for path in sorted(folder.glob("*.json")) if path.name[0] != "."]
-    except FileNotFoundError:
-        files = []
-    except OSError as error:
-        raise ResultsError(f"the results folder {root} cannot be read: {error.strerror or error}") from error
-    for file in files:
+    records: dict[str, Record] = {}
+    problems: list[str] = []
+    for file in map(Path, _files(root / "history", problems)):
         try:
-            records.append(_read(file))
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, ResultsError) as error:
-            problems.append(f"{file}: {error}")
-    return Loaded(tuple(sorted(records, key=lambda record: (record.started, record.run_id))), tuple(problems))
+            record = _read(file)
+        except FileNotFoundError:
+            continue  # a draft whose run has just ended
+        except (OSError, ResultsError) as error:
+            problems.append(f"{file}: {error.strerror if isinstance(error, OSError) else error}")
+            continue
+        if record.status == "complete" or record.run_id not in records:
+            records[record.run_id] = record
+    ordered = sorted(records.values(), key=lambda record: (_time(record.started), record.run_id))
+    return Loaded(tuple(ordered), tuple(problems))
 
 
-_DECODER = msgspec.json.Decoder(Record)
+def _files(history: Path, problems: list[str]) -> list[str]:
+    """Records' files in all GPUs' folders; what lies elsewhere, or cannot be listed, becomes a problem."""
+    found = []
+    try:
+        for entry in sorted(history.iterdir()):
+            if entry.is_dir():
+                found += [str(file) for file in sorted(entry.glob(f"*{SUFFIX}")) if file.name[0] != "."]
+            elif entry.suffix == SUFFIX and entry.name[0] != ".":
+                problems.append(f"{entry}: lies outside the folder of a GPU; move it to the one its gpu_key names")
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        problems.append(f"{history}: {error.strerror}; choose another with --gdn-results=DIR")
+    return found
 
 
 def _read(file: Path) -> Record:
-    data = file.read_bytes()
+    try:
+        data = file.read_bytes()
+    except FileNotFoundError:
+        if file.is_symlink():
+            raise ResultsError("a link that leads nowhere; remove it") from None
+        raise
+    record = _decode(data)
+    if record.gpu_key != file.parent.name:
+        raise ResultsError(
+            f"gpu_key is {record.gpu_key!r}, the folder is {file.parent.name!r}; move the file to its own folder"
+        )
+    wanted = record.run_id + (DRAFT_SUFFIX if record.status == "partial" else SUFFIX)
+    if file.name == wanted:
+        return record
+    if file.name.removesuffix(SUFFIX).removesuffix(".partial") == record.run_id:
+        raise ResultsError(f"status is {record.status!r}; rename the file to {wanted}")
+    raise ResultsError(f"run_id is {record.run_id!r} and the file has another name; rename the file to {wanted}")
+
+
+RESTORE = "restore it from a copy, or move it out of the history"
+_DECODER = msgspec.json.Decoder(Record)
+
+
+def _decode(data: bytes) -> Record:
     try:
         record = _DECODER.decode(data)
-    except msgspec.MsgspecError as error:
-        raise ResultsError(_why(data, error)) from error
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ResultsError(_why(data, error)) from None
+    if b'"schema"' not in data:
+        raise ResultsError(f"has no key schema, so it is no record of gdn-bench; {RESTORE}")
     if record.schema > SCHEMA:
         raise ResultsError(_newer(record.schema))
-    if record.gpu_key != file.parent.name:
-        raise ResultsError(f"gpu_key is {record.gpu_key!r}; the folder says {file.parent.name!r}; move the file back")
-    name = file.name.removesuffix(".json").removesuffix(".partial")
-    if record.run_id != name:
-        raise ResultsError(f"run_id is {record.run_id!r}; the file's name says {name!r}; name it back")
+    try:
+        _time(record.started)
+    except ValueError:
+        raise ResultsError(
+            f"started is {record.started!r}; a time in UTC such as 2026-11-30T05:15:00Z is wanted; {RESTORE}"
+        ) from None
     return record
+
+
+def _time(text: str) -> datetime:
+    found = datetime.fromisoformat(text)
+    if found.tzinfo is None:
+        raise ValueError("no time zone")
+    return found
 
 
 def _newer(schema: int) -> str:
@@ -190,13 +289,28 @@ def _newer(schema: int) -> str:
 
 
 def _why(data: bytes, error: Exception) -> str:
-    """What is wrong with a file that does not decode: truncated, foreign, newer, or a key that does not fit."""
+    """What is wrong with bytes that do not decode: no JSON, foreign, newer, or a key that does not fit."""
     try:
-        raw = json.loads(data)
-    except ValueError:
-        return f"not whole JSON ({error}); restore the file from a copy or move it away"
-    if not isinstance(raw, dict) or "run_id" not in raw or not isinstance(raw.get("schema", 1), int):
-        return "not a record of gdn-bench; move it out of the history"
-    if raw.get("schema", 1) > SCHEMA:
+        raw = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as broken:
+        return f"is no JSON: {broken}; {RESTORE}"
+    if not isinstance(raw, dict) or "schema" not in raw:
+        return f"has no key schema, so it is no record of gdn-bench; {RESTORE}"
+    if isinstance(raw["schema"], int) and raw["schema"] > SCHEMA:
         return _newer(raw["schema"])
-    return f"{error}; docs/schema.md says what each key holds"
+    message, _, path = str(error).partition(" - at `$")
+    if "unknown field" in message:
+        return f"has an {message[message.index('unknown field') :]}; {RESTORE}"
+    return f"{_named(raw, path.strip('`.'))}{message}; {RESTORE}"
+
+
+def _named(raw: Any, path: str) -> str:
+    """The key at a path such as cases[0].tokens and its value, cut to a line."""
+    value = raw
+    for key, index in re.findall(r"(\w+)|\[(\d+)\]", path):
+        try:
+            value = value[key or int(index)]
+        except (KeyError, IndexError, TypeError):
+            return f"{path}: "
+    text = repr(value)
+    return f"{path} is {text if len(text) <= 60 else text[:57] + '...'}: " if path else ""

@@ -27,8 +27,13 @@ def _git(*arguments: str) -> str | None:
 
 
 def commit() -> tuple[str | None, bool | None]:
-    """The checkout's commit, and whether source that git tracks differs from it; stored records do not count."""
-    head = os.environ.get("GDN_COMMIT") or _git("rev-parse", "HEAD")
+    """The checkout's commit, and whether source that git tracks differs from it; stored records do not count.
+
+    Outside a checkout, such as in a container, `GDN_COMMIT` gives the commit.
+    """
+    head = _git("rev-parse", "--verify", "HEAD")
+    if head is None:
+        return os.environ.get("GDN_COMMIT"), None
     changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)results/history")
     return head, None if changed is None else bool(changed)
 

@@ -188,5 +188,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if left:
         words.append(f"{left} not reached")
     terminalreporter.write_line(f"{len(run.planned)} cases: {', '.join(words) or 'none measured'}")
+    unmeasured = Counter(case.reason for case in run.cases if case.outcome == "not measured")
+    for reason, count in unmeasured.most_common(5):
+        terminalreporter.write_line(f"not measured, {count} cases: {reason}")
     for line in config.stash.get(LINES, []):
         terminalreporter.write_line(line)

@@ -89,16 +89,15 @@ def test_a_results_folder_that_cannot_be_written_is_named_before_anything_runs(t
     done = suite(blocked, *SMALL)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     text = done.stdout + done.stderr
-    assert f"the results folder {blocked} cannot be written: " in text
+    assert f"results cannot be written to {blocked}" in text
+    assert "part of the path is not a folder" in text
     assert "choose another with --gdn-results" in text
     assert "Traceback" not in text
 
 
 def started(results: Path) -> subprocess.Popen[str]:
     """A long run that has stored its first draft."""
-    process = subprocess.Popen(
-        command(results), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    process = subprocess.Popen(command(results), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     deadline = time.monotonic() + 60
     while not list(results.glob("history/*/*.partial.json")):
         assert time.monotonic() < deadline

@@ -1,0 +1,156 @@
+"""What the figures of one GPU say, in sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import pandas as pd
+
+from kernels.dispatch import CHUNKED_MIN_TOKENS
+from reports import cases, figures, words
+from results.schema import Clocks, Record
+from results.statistics import Crossover, crossover
+
+
+def headline(newest: Record, shown: pd.DataFrame, missing: pd.DataFrame, first: pd.DataFrame) -> str:
+    """The verdict: what is red, what is green, and where the others beat the baseline."""
+    checks, times = shown[shown["kind"] != "speed"], shown[shown["kind"] == "speed"]
+    parts = []
+    counts = checks["outcome"].value_counts()
+    red = checks[checks["outcome"] == "red"]
+    if len(red):
+        share = f"{len(red):,} of {words.count(len(checks), 'check')}"
+        parts.append(f"{share} {words.are(len(red))} red: {_cases(red, most=4)}")
+    elif not len(checks):
+        parts.append("no check of accuracy or determinism is stored")
+    elif len(checks) == counts.get("green", 0):
+        parts.append(f"all {words.count(len(checks), 'check')} {words.are(len(checks))} green")
+    else:
+        green = counts.get("green", 0)
+        parts.append(f"{green:,} of {words.count(len(checks), 'check')} {words.are(green)} green, none is red")
+    parts += [
+        f"{counts[outcome]:,} {words.are(counts[outcome])} {outcome}"
+        for outcome in ("inconclusive", "not measured")
+        if outcome in counts
+    ]
+    withheld = (times["outcome"] == "red").sum()
+    if withheld:
+        told = f"{words.count(withheld, 'time')} withheld, as a check is red"
+        parts.insert(1 if len(red) else 0, told)
+    for outcome in ("inconclusive", "not measured"):
+        if number := (times["outcome"] == outcome).sum():
+            parts.append(f"{words.count(number, 'time')} {outcome}")
+    stale = (missing["outcome"] == "red").sum()
+    if stale:
+        parts.append(
+            f"{words.count(stale, 'case')} red in an earlier run {'was' if stale == 1 else 'were'} not repeated"
+        )
+    if newest.status == "partial":
+        parts.append("the newest run is partial")
+    for name, found, rows in crossings(first):
+        last = rows.iloc[-1]
+        where = f"{words.ratio(last['ratio'])} times as fast at {words.tokens([last['tokens']])}"
+        if found.tokens is not None:
+            parts.append(f"{name} wins from {_from(found)} on, {where}")
+        else:
+            parts.append(f"{name} is {found.reason}, {where}")
+    text = "; ".join(parts)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def silence(newest: Record, shown: pd.DataFrame, missing: pd.DataFrame) -> list[str]:
+    """What was not measured, and what the green does not speak of."""
+    said = []
+    if newest.status == "partial":
+        said.append("The newest run is partial: it was stopped, or cases failed to run. What it lacks is not judged.")
+    for kind in ("accuracy", "determinism", "speed"):
+        if not (shown["kind"] == kind).any():
+            said.append(f"{kind.capitalize()}: nothing is stored.")
+    for outcome in ("inconclusive", "not measured"):
+        groups = shown[shown["outcome"] == outcome].groupby(["kind", "reason"], sort=False)
+        for (what, reason), rows in groups:
+            who = words.listed(figures.ordered(rows["recurrence"]))
+            number = words.count(len(rows), f"{what} case")
+            where = words.tokens(list(rows["tokens"]))
+            said.append(f"{outcome.capitalize()}: {number} of {who} at {where}: {reason or 'no reason given'}.")
+    if len(missing):
+        red = missing[missing["outcome"] == "red"]
+        told = f"; red among them: {_cases(red, most=4)}" if len(red) else ""
+        number = words.count(len(missing), "case")
+        said.append(f"{number} of earlier runs {words.are(len(missing))} not in the runs shown{told}.")
+    accuracy = shown[(shown["kind"] == "accuracy") & shown["outcome"].isin(["green", "red"])]
+    truth = accuracy[accuracy["against"] == "fp64"]["tokens"]
+    beyond = sorted(set(accuracy["tokens"]) - set(truth))
+    if beyond:
+        said.append(
+            f"No check against FP64 at {words.tokens(beyond)}: there the recurrences are held against each other alone."
+        )
+    if held := throttled(newest):
+        said.append(f"The card reported that its clocks were held back ({held}); the times may be too long.")
+    if len(shown):
+        places = [cases.title(place) for place in cases.places(shown)]
+        said.append(
+            f"Covered: {'; '.join(places)}. Other head counts, head maps and inputs are not, nor is anything but one "
+            "layer and one sequence in FP32 with warm caches."
+        )
+    return said
+
+
+def crossing(name: str, found: Crossover, ratios: pd.DataFrame) -> str:
+    """The crossover against the dispatch threshold, and what follows."""
+    threshold = CHUNKED_MIN_TOKENS
+    if found.tokens is None:
+        said = f"{name} has no crossover: it is {found.reason}."
+        if name == "chunked" and ratios["ratio"].iloc[-1] < 1:
+            said += f" The dispatch, once asked for it, would still choose it from {threshold} tokens on."
+        return said
+    said = f"{name} is the faster one from {_from(found)} on."
+    if name != "chunked":
+        return said + (" The dispatch rule is for GPUs." if name == "host-chunked" else "")
+    start = math.ceil(found.tokens)
+    if (found.low or 0) <= threshold <= (found.high or math.inf):
+        return f"{said} The dispatch threshold of {threshold} lies in the interval: it fits."
+    if start < threshold:
+        unused = words.count(threshold - start, "token")
+        return (
+            f"{said} The dispatch threshold of {threshold} is above the crossover: {unused} of gain "
+            f"({start} to {threshold - 1}) {words.are(threshold - start)} left unused."
+        )
+    return (
+        f"{said} The dispatch threshold of {threshold} is below the crossover: from {threshold} to "
+        f"{start - 1:,} tokens the dispatch chooses the slower one."
+    )
+
+
+def crossings(rows: pd.DataFrame) -> Iterator[tuple[str, Crossover, pd.DataFrame]]:
+    """(recurrence, crossover, its ratios) of each recurrence that was timed beside the baseline."""
+    speed = rows[rows["kind"] == "speed"].dropna(subset=["median_us", "low_us", "high_us"])
+    columns = ["median_us", "low_us", "high_us"]
+    base = speed[speed["recurrence"] == figures.baseline(speed["recurrence"])].set_index("tokens")[columns]
+    for name, ratios in figures.by_recurrence(figures.ratios(speed)):
+        own = speed[speed["recurrence"] == name].set_index("tokens")[columns]
+        at = list(ratios["tokens"])
+        found = crossover(at, *([tuple(t.loc[n]) for n in at] for t in (base, own)))
+        yield name, found, ratios
+
+
+def throttled(record: Record) -> str:
+    """Why the card held its clocks back, before or after the run; empty where it did not."""
+    both: tuple[Clocks, Clocks] = (record.environment.before, record.environment.after)
+    return ", ".join(dict.fromkeys(clocks.throttle for clocks in both if clocks.throttle))
+
+
+def _cases(rows: pd.DataFrame, most: int) -> str:
+    """Cases by recurrence and kind, with their token counts."""
+    groups = [
+        f"{name} {kind} at {words.tokens(list(group['tokens']))}"
+        for (name, kind), group in rows.groupby(["recurrence", "kind"], sort=False)
+    ]
+    return words.listed(groups, most)
+
+
+def _from(found: Crossover) -> str:
+    """97 tokens (95–101): the first whole number at which it wins."""
+    first, *ends = (f"{math.ceil(end):,}" if end is not None else "?" for end in (found.tokens, found.low, found.high))
+    return f"{first} tokens ({'–'.join(ends)})"
