@@ -73,7 +73,7 @@ def _type(column: str) -> str:
         return "float64"
     if column in ("tokens", "reruns", "differing", "samples"):
         return "Int64"
-    return "boolean" if column == "dirty" else "str"
+    return "boolean" if column == "dirty" else "object"
 
 
 def _row(case: Accuracy | Determinism | Speed) -> dict[str, object]:

@@ -53,12 +53,13 @@ def crossover(
     place = np.log(np.array(tokens, float))
     found = _last_rise(place, np.log(first[:, 0] / second[:, 0]))
     if found is None:
-        faster = bool(first[-1, 0] > second[-1, 0])
-        where = f"from {tokens[0]:,} tokens on, the fewest measured" if faster else f"up to {tokens[-1]:,} tokens"
-        return Crossover(None, reason=f"{'faster' if faster else 'slower'} {where}")
+        if first[-1, 0] > second[-1, 0]:
+            return Crossover(None, reason=f"faster from {tokens[0]:,} tokens on, the fewest measured")
+        return Crossover(None, reason=f"not faster at {tokens[-1]:,} tokens, the most measured")
     best = _last_rise(place, np.log(first[:, 2] / second[:, 1]))
     worst = _last_rise(place, np.log(first[:, 1] / second[:, 2]))
-    return Crossover(*(None if end is None else float(np.exp(end)) for end in (found, best, worst)))
+    at, low, high = (None if end is None else float(np.exp(end)) for end in (found, best, worst))
+    return Crossover(at, low, high)
 
 
 def _last_rise(place: np.ndarray, gain: np.ndarray) -> float | None:

@@ -63,9 +63,9 @@ def gpu_key(environment: Environment) -> str:
     parts += [f"{e.sms}sm"] if e.sms is not None else []
     parts += [f"{round(e.memory_mib / 1024)}gib"] if e.memory_mib is not None else []
     parts += [{True: "ecc", False: "noecc"}[e.ecc]] if e.ecc is not None else []
-    # The class of a limit, so that 699.9 W and 700 W are one card.
+    # The class of a limit, so that 699.9 W and 700 W are one card; cards' limits are multiples of 25 W.
     parts += (
-        [f"{round(e.power_limit_w / 50) * 50}w"]
+        [f"{round(e.power_limit_w / 25) * 25}w"]
         if e.power_limit_w is not None and math.isfinite(e.power_limit_w)
         else []
     )
@@ -159,7 +159,10 @@ def _put(temporary: Path, final: Path) -> None:
         os.link(temporary, final)
     except FileExistsError:
         raise ResultsError(f"{final} is there already; a stored record is never replaced") from None
-    except OSError:  # a file system without hard links; names are random, so looking first is enough
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+            raise
+        # A file system without hard links: names are random, so looking first is enough.
         if final.exists():
             raise ResultsError(f"{final} is there already; a stored record is never replaced") from None
         temporary.rename(final)
@@ -203,7 +206,7 @@ def load(root: Path) -> Loaded:
 
     Of a run that has both a draft and a complete record, the draft does not count.
     """
-    records: dict[str, Record] = {}
+    records: dict[tuple[str, str], Record] = {}
     problems: list[str] = []
     for file in map(Path, _files(root / "history", problems)):
         try:
@@ -213,8 +216,9 @@ def load(root: Path) -> Loaded:
         except (OSError, ResultsError) as error:
             problems.append(f"{file}: {error.strerror if isinstance(error, OSError) else error}")
             continue
-        if record.status == "complete" or record.run_id not in records:
-            records[record.run_id] = record
+        key = record.gpu_key, record.run_id
+        if record.status == "complete" or key not in records:
+            records[key] = record
     ordered = sorted(records.values(), key=lambda record: (_time(record.started), record.run_id))
     return Loaded(tuple(ordered), tuple(problems))
 

@@ -12,7 +12,10 @@ from msgspec import Meta
 
 Count = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
-Outcome = Literal["green", "red", "inconclusive", "not measured"]
+Outcome = Annotated[
+    Literal["green", "red", "inconclusive", "not measured"],
+    Meta(description="the verdict: within its limit, wrong or unstable, too noisy to tell, or not run"),
+]
 
 
 class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -58,7 +58,7 @@ def test_run_ids_are_a_time_and_a_random_part() -> None:
     [
         ({}, KEY),
         ({"power_limit_w": 699.5, "memory_mib": 143_156}, KEY),
-        ({"ecc": False, "power_limit_w": 575.0}, "nvidia-h200-132sm-140gib-noecc-600w"),
+        ({"ecc": False, "power_limit_w": 575.0}, "nvidia-h200-132sm-140gib-noecc-575w"),
         ({"ecc": None, "power_limit_w": None, "sms": None, "memory_mib": None}, "nvidia-h200"),
         ({"gpu": "NVIDIA H200 MIG 1g.18gb", "sms": 16}, "nvidia-h200-mig-1g.18gb-16sm-140gib-ecc-700w"),
         ({"gpu": None}, "host-intel-xeon-platinum-8480-16cores"),
