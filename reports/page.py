@@ -218,13 +218,13 @@ def _section(
         open=place == (*cases.DEFAULT, next(iter(FAMILIES))) or set(counts.index) != {"green"},
         summary=summary,
     )
-    for kind, rows in kinds.items():
-        if len(rows) and rows["run_id"].iloc[0] != newest.run_id:
-            run = rows.iloc[0]
-            section.sentences.append(
-                f"The newest run has no {kind} cases here; those shown are of run {run['run_id']}, "
-                f"{run['started']:%Y-%m-%d %H:%M} UTC, commit {words.commit(run['commit'], run['dirty'] is True)}."
-            )
+    older = shown[shown["run_id"] != newest.run_id]
+    for run_id, rows in older.groupby("run_id", sort=False):
+        run = rows.iloc[0]
+        section.sentences.append(
+            f"The newest run has no {words.listed(rows['kind'].unique())} cases here; those shown are of run {run_id}, "
+            f"{run['started']:%Y-%m-%d %H:%M} UTC, commit {words.commit(run['commit'], run['dirty'] is True)}."
+        )
     speed, accuracy = kinds["speed"], kinds["accuracy"]
     section.sentences += [verdict.crossing(*crossing) for crossing in verdict.crossings(shown)]
     if len(speed):

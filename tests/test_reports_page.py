@@ -224,7 +224,7 @@ def test_a_narrower_newest_run_hides_nothing() -> None:
         "10 cases of earlier runs are not in the runs shown; red among them: chunked determinism at 600 tokens"
         in found.words
     )
-    assert f"The newest run has no speed cases here; those shown are of run {first.run_id}" in found.words
+    assert f"The newest run has no accuracy and speed cases here; those shown are of run {first.run_id}" in found.words
     assert ("class", "headline red") in found.attributes
 
 
