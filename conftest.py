@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import pytest
 
 from reports.page import write_report
 from results.keep import Keeper
 from results.store import ResultsError, load
-from suite.run import Run
+from suite.run import KeepError, Run
 
 pytest_plugins = ["suite.plugin", "pytester"]
 
@@ -23,11 +26,15 @@ def pytest_gdn_start(config: pytest.Config, run: Run) -> None:
 
 
 def pytest_gdn_finish(config: pytest.Config, run: Run, complete: bool) -> list[str]:
-    root = run.options.results
+    root, keeper = run.options.results, config.stash[KEEPER]
     try:
-        record = config.stash[KEEPER].finish(complete)
-        report = write_report(root)
+        lines = [f"record: {keeper.finish(complete)}"]
     except ResultsError as error:
-        return [f"ERROR: {error}"]
+        rescued = keeper.finish(complete, Path(tempfile.gettempdir()) / "gdn-bench")
+        raise KeepError(f"{error}. The record of this run is {rescued}; move it once there is room") from None
+    try:
+        lines.append(f"report: {write_report(root)}")
+    except ResultsError as error:
+        raise KeepError(f"{error}. {lines[0]}") from None
     unread = [f"cannot be read, and was left as it is: {problem}" for problem in load(root).problems]
-    return [*unread, f"record: {record}", f"report: {report}"]
+    return [*unread, *lines]

@@ -39,9 +39,13 @@ class Keeper:
             save(self._record("partial"), self._root)
             self._drafted = time.monotonic()
 
-    def finish(self, complete: bool) -> Path:
-        """Store the record: complete, or marked as partial."""
-        return save(self._record("complete" if complete else "partial"), self._root)
+    def finish(self, complete: bool, root: Path | None = None) -> Path:
+        """Store the record, complete or marked as partial, in `root` where the run's own folder is full.
+
+        Raises:
+            ResultsError: it cannot be written.
+        """
+        return save(self._record("complete" if complete else "partial"), root or self._root)
 
     def _record(self, status: str) -> Record:
         run = self._run

@@ -11,13 +11,16 @@ import pytest
 
 from kernels.detect import gpu
 from suite import options as o
-from suite.run import Item, Run, items
+from suite.run import Item, KeepError, Run, items
 
 RUN = pytest.StashKey[Run]()
 LINES = pytest.StashKey[list[str]]()
 
 NOTHING_MEASURED = 4
 """Exit code of a run in which no case could be measured: silence must not read as passed."""
+
+NOT_KEPT = 4
+"""Exit code of a run whose record or report could not be written."""
 
 
 class Hooks:
@@ -28,7 +31,7 @@ class Hooks:
 
     @pytest.hookspec(firstresult=True)
     def pytest_gdn_finish(self, config: pytest.Config, run: Run, complete: bool) -> list[str]:  # type: ignore[empty-body]
-        """After the last case; returns lines for the summary."""
+        """After the last case; returns lines for the summary, or raises `KeepError`."""
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -172,9 +175,11 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     complete = len(run.cases) == len(run.planned) and not session.shouldstop and not session.shouldfail
     if exitstatus == pytest.ExitCode.OK and all(case.outcome == "not measured" for case in run.cases):
         session.exitstatus = NOTHING_MEASURED
-    session.config.stash[LINES] = (
-        session.config.hook.pytest_gdn_finish(config=session.config, run=run, complete=complete) or []
-    )
+    try:
+        lines = session.config.hook.pytest_gdn_finish(config=session.config, run=run, complete=complete)
+    except KeepError as error:
+        lines, session.exitstatus = [f"ERROR: {error}"], NOT_KEPT
+    session.config.stash[LINES] = lines or []
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

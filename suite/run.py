@@ -27,6 +27,10 @@ GATE_RERUNS = 3
 Measured = TypeVar("Measured", Accuracy, Determinism, Speed)
 
 
+class KeepError(Exception):
+    """What was measured could not be kept where it should be; the message says where it is."""
+
+
 @dataclass(frozen=True)
 class Item:
     """One case before it is measured.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 from results.schema import Record, Speed
 from results.store import load
+from suite.plugin import NOT_KEPT
 
 ROOT = Path(__file__).parent.parent
 SMALL = ("--gdn-tokens", "3,40", "--gdn-shape", "2x4")
@@ -157,3 +159,25 @@ def test_files_that_cannot_be_read_are_named_and_kept_and_the_run_is_stored(tmp_
         assert name in done.stdout
         assert (folder / name).read_text() == text
     assert len(load(tmp_path).records) == 2
+
+
+def test_a_report_that_cannot_be_written_is_an_error_and_the_record_stays(tmp_path: Path) -> None:
+    (tmp_path / "report.html").mkdir()
+    done = suite(tmp_path, *SMALL)
+    assert done.returncode == NOT_KEPT
+    assert "ERROR: the report" in done.stdout
+    assert only_record(tmp_path).status == "complete"
+
+
+def test_a_record_that_finds_no_room_is_rescued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder is there when the run starts and gone, replaced by a file, when it ends."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    results = tmp_path / "results"
+    process = started(results)
+    shutil.rmtree(results)
+    results.write_text("in the way")
+    process.send_signal(signal.SIGINT)
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == NOT_KEPT
+    assert "The record of this run is" in text
+    assert only_record(tmp_path / "gdn-bench").status == "partial"
