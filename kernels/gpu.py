@@ -23,7 +23,7 @@ from kernels.compile import (
     scan_shared_bytes,
 )
 from kernels.dispatch import DeviceFacts, choose
-from kernels.problem import HEAD_DIM, Array, Problem, Shape
+from kernels.problem import HEAD_DIM, Array, Problem, ProblemError, Shape
 from kernels.registry import Recurrence, register
 
 PREPARED_FLOATS = 2 * CHUNK * CHUNK + CHUNK
@@ -76,8 +76,17 @@ def _scratch(shape: Shape, device: int) -> Any:
     return _SCRATCH[shape, device]
 
 
+def _device_of(problem: Problem, out: Array, state: Array) -> int:
+    """The current device, once all arrays of a call are found to fit and to lie there."""
+    problem.check_out(out, state)
+    device = int(cupy.cuda.runtime.getDevice())
+    if problem.device != f"cuda:{device}":
+        raise ProblemError(f"qkv lies on {problem.device}; the current device is cuda:{device}, make it the other one")
+    return device
+
+
 def _enqueue_sequential(problem: Problem, out: Array, state: Array) -> None:
-    shape, device = problem.shape, cupy.cuda.runtime.getDevice()
+    shape, device = problem.shape, _device_of(problem, out, state)
     if problem.tokens == 0:
         return
     blocks = shape.key_heads * (shape.group // SEQUENTIAL.heads(shape)) * (HEAD_DIM // 32)
@@ -87,7 +96,7 @@ def _enqueue_sequential(problem: Problem, out: Array, state: Array) -> None:
 
 
 def _enqueue_chunked(problem: Problem, out: Array, state: Array) -> None:
-    shape, device = problem.shape, cupy.cuda.runtime.getDevice()
+    shape, device = problem.shape, _device_of(problem, out, state)
     prepare, scan = _kernel(PREPARE, shape, device), _kernel(SCAN, shape, device)
     scratch, heads, tokens = _scratch(shape, device), SCAN.heads(shape), problem.tokens
     blocks = shape.key_heads * (shape.group // heads) * (HEAD_DIM // 16)

@@ -23,6 +23,7 @@ SCALE = np.float32(HEAD_DIM**-0.5)
 
 def enqueue_sequential(problem: Problem, out: Array, state: Array) -> None:
     """Token by token, as `kernels.problem` defines it; writes `out` [T, HV, D], updates `state` [D, HV, D]."""
+    problem.check_out(out, state)
     heads = problem.shape.key_head_of()
     q, k, v = split(problem)
     S = np.ascontiguousarray(state.transpose(1, 0, 2))
@@ -48,6 +49,7 @@ def enqueue_chunked(problem: Problem, out: Array, state: Array) -> None:
 
     Source: Yang, Kautz and Hatamizadeh, arXiv:2412.06464, section 3.3 (there with T = (I + A)^-1).
     """
+    problem.check_out(out, state)
     heads = problem.shape.key_head_of()
     q, k, v = split(problem)
     S = np.ascontiguousarray(state.transpose(1, 0, 2))

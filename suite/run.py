@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -283,7 +283,5 @@ class Run:
 
 
 def command() -> tuple[str, ...]:
-    """The command line, with the program's path cut to its name."""
-    import sys
-
-    return (os.path.basename(sys.argv[0]), *sys.argv[1:])
+    """The command line, however pytest was started."""
+    return ("pytest", *sys.argv[1:])

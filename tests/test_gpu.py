@@ -167,6 +167,22 @@ def test_arrays_of_two_places_are_refused() -> None:
         recurrence("host-chunked")(there)
 
 
+@pytest.mark.parametrize("name", ["sequential", "chunked", "dispatched"])
+def test_a_wrong_output_is_refused_before_anything_runs(name: str) -> None:
+    import cupy
+
+    problem = on_gpu(make(Shape(2, 2), 5))
+    state = problem.state.copy()
+    for out, words in (
+        (cupy.empty((4, 2, 128), "f4"), r"out has shape \(4, 2, 128\)"),
+        (cupy.empty((5, 2, 128), "f8"), "out has dtype float64"),
+        (cupy.empty((5, 2, 256), "f4")[..., ::2], "out has strides"),
+        (np.empty((5, 2, 128), "f4"), "out lies on host; it must be on cuda:0"),
+    ):
+        with pytest.raises(ProblemError, match=words):
+            recurrence(name).enqueue(problem, out, state)
+
+
 def test_without_scratch_the_dispatch_runs_the_sequential_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     import cupy
 

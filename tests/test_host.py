@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import HEAD_MAPS, Problem, Shape, recurrence
+from kernels import HEAD_MAPS, Problem, ProblemError, Shape, recurrence
 from kernels.inputs import FAMILIES, make
 from kernels.reference import Errors, error, reference, reference_host
 
@@ -239,3 +239,11 @@ def test_errors_of_many_rows_are_those_of_all_at_once(monkeypatch: pytest.Monkey
     parts = error(result, truth)
     assert parts.max == whole.max == np.abs(result - truth).max() / np.abs(truth).max()
     assert parts.rms == pytest.approx(whole.rms)
+
+
+@pytest.mark.parametrize("name", ["host-sequential", "host-chunked"])
+def test_an_output_of_another_shape_is_refused(name: str) -> None:
+    """NumPy would broadcast one token's row over all of them."""
+    problem = make(Shape(2, 2), 5)
+    with pytest.raises(ProblemError, match=r"out has shape \(1, 2, 128\); \[T, HV, 128\] = \(5, 2, 128\) is wanted"):
+        recurrence(name).enqueue(problem, np.empty((1, 2, 128), np.float32), problem.state.copy())
