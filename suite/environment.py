@@ -56,12 +56,12 @@ def cores() -> int:
 class Nvml:
     """NVML's view of one card; what it does not tell is None."""
 
-    def __init__(self, uuid: str) -> None:
+    def __init__(self, bus_id: str) -> None:
         import pynvml
 
         self._nvml = pynvml
         pynvml.nvmlInit()
-        self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        self._handle = pynvml.nvmlDeviceGetHandleByPciBusId(bus_id)
 
     def ask(self, function: str, *arguments: Any) -> Any:
         try:
@@ -99,16 +99,6 @@ def _version(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-def gpu_uuid(device: int) -> str:
-    """The UUID of a CUDA device, as NVML writes it."""
-    import uuid
-
-    import cupy
-
-    raw = cupy.cuda.runtime.getDeviceProperties(device)["uuid"]
-    return f"GPU-{uuid.UUID(bytes=bytes(raw)[:16])}"
-
-
 def collect(device: int | None) -> tuple[Environment, Nvml | None]:
     """The environment, with the clocks of now as `before`, and the card's NVML.
 
@@ -130,8 +120,8 @@ def collect(device: int | None) -> tuple[Environment, Nvml | None]:
     import cupy
 
     properties = cupy.cuda.runtime.getDeviceProperties(device)
-    uuid = gpu_uuid(device)
-    nvml = Nvml(uuid)
+    # By the bus: the UUID that CuPy gives ends at its first zero byte.
+    nvml = Nvml(cupy.cuda.runtime.deviceGetPCIBusId(device))
     memory = nvml.ask("nvmlDeviceGetMemoryInfo")
     ecc = nvml.ask("nvmlDeviceGetEccMode")
     limit = nvml.ask("nvmlDeviceGetEnforcedPowerLimit")
@@ -139,7 +129,7 @@ def collect(device: int | None) -> tuple[Environment, Nvml | None]:
         Environment(
             **common,
             gpu=properties["name"].decode(),
-            gpu_uuid=uuid,
+            gpu_uuid=nvml.ask("nvmlDeviceGetUUID"),
             sms=properties["multiProcessorCount"],
             memory_mib=(memory.total if memory else properties["totalGlobalMem"]) // 2**20,
             ecc=None if ecc is None else bool(ecc[0]),
