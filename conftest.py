@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from reports.page import write_report
+from reports.page import build, write
 from results.keep import Keeper
+from results.reference import references
 from results.store import ResultsError, load
 from suite.run import KeepError, Run
 
@@ -32,9 +33,10 @@ def pytest_gdn_finish(config: pytest.Config, run: Run, complete: bool) -> list[s
     except ResultsError as error:
         rescued = keeper.finish(complete, Path(tempfile.gettempdir()) / "gdn-bench")
         raise KeepError(f"{error}. The record of this run is {rescued}; move it once there is room") from None
+    loaded = load(root)
     try:
-        lines.append(f"report: {write_report(root)}")
+        lines.append(f"report: {write(build(loaded.records, loaded.problems, references()), root / 'report.html')}")
     except ResultsError as error:
         raise KeepError(f"{error}. {lines[0]}") from None
-    unread = [f"cannot be read, and was left as it is: {problem}" for problem in load(root).problems]
+    unread = [f"cannot be read, and was left as it is: {problem}" for problem in loaded.problems]
     return [*unread, *lines]
