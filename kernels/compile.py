@@ -33,12 +33,22 @@ class Source:
         entry: the kernel in it.
         block_heads: the most value heads a block holds, or 0 where the kernel does not ask.
         lowest_arch: the lowest compute capability, 75 for 7.5.
+        only_arch: the one compute capability whose own instructions (such as wgmma of sm_90a) it uses, or 0.
     """
 
     file: str
     entry: str
     block_heads: int = 0
     lowest_arch: int = 75
+    only_arch: int = 0
+
+    def unsupported(self, arch: int) -> str | None:
+        """Why it cannot be compiled for a compute capability, or None where it can."""
+        if self.only_arch and arch != self.only_arch:
+            return f"needs sm_{self.only_arch}a; this is sm_{arch}"
+        if arch < self.lowest_arch:
+            return f"needs sm_{self.lowest_arch} or later; this is sm_{arch}"
+        return None
 
     def heads(self, shape: Shape) -> int:
         """Value heads of one key head that a block holds: the largest divisor of HV / HK within bounds."""
@@ -52,14 +62,32 @@ class Source:
             "GDN_TILED": int(shape.head_map == "tiled"),
             "GDN_BLOCK_HEADS": self.heads(shape),
             "GDN_SUPER_BLOCK": SUPER_BLOCK,
+            **({"GDN_WGMMA": 1} if self.only_arch else {}),
         }
 
 
 SEQUENTIAL = Source("sequential.cu", "gdn_sequential", block_heads=4)
+SEQUENTIAL_TUNED = Source("sequential_tuned.cu", "gdn_sequential_tuned", block_heads=3)
 PREPARE = Source("chunked_prepare.cu", "gdn_chunked_prepare", lowest_arch=80)
 SCAN = Source("chunked_scan.cu", "gdn_chunked_scan", block_heads=3, lowest_arch=80)
+TENSOR_PREPARE = Source("tensor_prepare.cu", "gdn_tensor_prepare", lowest_arch=80)
+TENSOR_SCAN = Source("tensor_scan.cu", "gdn_tensor_scan", lowest_arch=80)
+TENSOR_SCAN_WGMMA = Source("tensor_scan.cu", "gdn_tensor_scan", only_arch=90)
+TENSOR_SMALL = Source("tensor_small.cu", "gdn_tensor_small", lowest_arch=80)
+TENSOR_SMALL_WGMMA = Source("tensor_small.cu", "gdn_tensor_small", only_arch=90)
 REFERENCE = Source("reference.cu", "gdn_reference")
-SOURCES = (SEQUENTIAL, PREPARE, SCAN, REFERENCE)
+SOURCES = (
+    SEQUENTIAL,
+    SEQUENTIAL_TUNED,
+    PREPARE,
+    SCAN,
+    TENSOR_PREPARE,
+    TENSOR_SCAN,
+    TENSOR_SCAN_WGMMA,
+    TENSOR_SMALL,
+    TENSOR_SMALL_WGMMA,
+    REFERENCE,
+)
 
 
 def scan_shared_bytes(heads: int) -> int:
@@ -70,6 +98,38 @@ def scan_shared_bytes(heads: int) -> int:
     state_or_deltas = max(heads * columns * stride, 2 * heads * columns * chunk_stride)
     solve_or_delta = max(heads * CHUNK * chunk_stride, CHUNK * (heads * columns + 4))
     return 4 * (keys + query_or_attend + state_or_deltas + solve_or_delta + heads * CHUNK)
+
+
+TENSOR_SOURCES = (TENSOR_SCAN, TENSOR_SCAN_WGMMA, TENSOR_SMALL, TENSOR_SMALL_WGMMA)
+"""Those whose blocks ask for `tensor_shared_bytes`."""
+
+ROWS_BYTES = 2 * 2 * CHUNK * 128 * 2
+"""Size of struct Rows in tensor.cuh: the keys and queries of a chunk as two FP16 each."""
+
+
+_STATE_FACTORS_BYTES = 2 * 3 * 32 * 16 + 2 * CHUNK * 4 + 16
+_OUTPUT_FACTORS_BYTES = 2 * 3 * 32 * 16 + CHUNK * 4 + 16
+"""Sizes of struct StateFactors and OutputFactors in tensor.cuh."""
+
+
+def tensor_chunk_bytes(shape: Shape) -> int:
+    """Scratch of the tensor-core recurrence for a chunk, bytes: the size of struct Chunk in tensor.cuh."""
+    factors = shape.value_heads * (_STATE_FACTORS_BYTES + _OUTPUT_FACTORS_BYTES)
+    return -(-(shape.key_heads * ROWS_BYTES + factors) // 128) * 128
+
+
+def tensor_output_groups(source: Source) -> int:
+    """Groups of 128 threads of a block that finish outputs (`OUTPUT_GROUPS` in tensor_scan.cuh); one more walks."""
+    return 2 if source.only_arch else 1
+
+
+def tensor_shared_bytes(source: Source) -> int:
+    """Dynamic shared memory of `gdn_tensor_scan` and `gdn_tensor_small`, bytes: the size of struct Shared."""
+    stages, buffers, pairs = (4, 2, 4) if source.only_arch else (2, 1, 4)
+    stage = ROWS_BYTES + _STATE_FACTORS_BYTES + _OUTPUT_FACTORS_BYTES
+    tokens, floats, barrier = CHUNK // 8 * 32 * 16, 3 * 4, 8
+    size = stages * (stage + 2 * barrier) + buffers * pairs * (2 * tokens + floats + 2 * barrier)
+    return -(-size // 16) * 16
 
 
 @dataclass(frozen=True)
@@ -114,13 +174,14 @@ class Cubin:
         return found
 
 
-def compile_source(file: Path, arch: int, defines: Mapping[str, int]) -> Cubin:
+def compile_source(file: Path, arch: int, defines: Mapping[str, int], suffix: str = "") -> Cubin:
     """Compile one file to machine code.
 
     Args:
         file: the .cu file; its folder is searched for headers.
         arch: compute capability, such as 90.
         defines: preprocessor constants.
+        suffix: "a" for the instructions that this architecture alone has.
 
     Raises:
         CompileError: NVRTC found an error; its log is the message.
@@ -129,7 +190,7 @@ def compile_source(file: Path, arch: int, defines: Mapping[str, int]) -> Cubin:
 
     program = nvrtc.createProgram(file.read_text(), file.name, (), ())
     options = [
-        f"-arch=sm_{arch}",
+        f"-arch=sm_{arch}{suffix}",
         "-std=c++17",
         f"-I{file.parent}",
         "--ptxas-options=-v",
@@ -147,6 +208,7 @@ def compile_source(file: Path, arch: int, defines: Mapping[str, int]) -> Cubin:
 @functools.cache
 def compiled(source: Source, shape: Shape, arch: int) -> Cubin:
     """The machine code of a source for a shape and a compute capability; compiled once a process."""
-    if arch < source.lowest_arch:
-        raise CompileError(f"{source.file} needs sm_{source.lowest_arch} or later; this is sm_{arch}")
-    return compile_source(CUDA_SOURCES / source.file, arch, source.defines(shape))
+    if reason := source.unsupported(arch):
+        raise CompileError(f"{source.file} {reason}")
+    suffix = "a" if source.only_arch else ""
+    return compile_source(CUDA_SOURCES / source.file, arch, source.defines(shape), suffix)

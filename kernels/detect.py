@@ -65,5 +65,6 @@ def load_recurrences() -> Gpu:
     """Register the CUDA recurrences where they can run; returns what was found."""
     found = gpu()
     if found.usable:
-        import kernels.gpu  # noqa: F401  (registers on import)
+        import kernels.gpu
+        import kernels.tensor  # noqa: F401  (both register on import)
     return found

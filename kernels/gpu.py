@@ -1,4 +1,4 @@
-"""The CUDA recurrences: load, launch, scratch. CuPy is imported here alone."""
+"""The CUDA recurrences of FP32 multiplications, and how kernels are loaded; those of tensor cores are in tensor.py."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ from kernels.compile import (
     REFERENCE,
     SCAN,
     SEQUENTIAL,
+    SEQUENTIAL_TUNED,
     SUPER_BLOCK,
+    TENSOR_SOURCES,
     Source,
     compiled,
     scan_shared_bytes,
+    tensor_shared_bytes,
 )
 from kernels.dispatch import DeviceFacts, choose
 from kernels.problem import HEAD_DIM, Array, Problem, ProblemError, Shape
@@ -49,7 +52,7 @@ def current_facts() -> DeviceFacts:
 
 
 @functools.cache
-def _kernel(source: Source, shape: Shape, device: int) -> Any:
+def loaded(source: Source, shape: Shape, device: int) -> Any:
     """The loaded kernel; its shared-memory attribute is set here, once."""
     code = compiled(source, shape, facts(device).compute_capability).code
     with tempfile.TemporaryDirectory() as folder:
@@ -57,9 +60,16 @@ def _kernel(source: Source, shape: Shape, device: int) -> Any:
         cubin.write_bytes(code)
         kernel = cupy.RawModule(path=str(cubin)).get_function(source.entry)
         kernel.compile()
-    if source is SCAN:
-        kernel.max_dynamic_shared_size_bytes = scan_shared_bytes(SCAN.heads(shape))
+    if shared := _shared_bytes(source, shape):
+        kernel.max_dynamic_shared_size_bytes = shared
     return kernel
+
+
+def _shared_bytes(source: Source, shape: Shape) -> int:
+    """Dynamic shared memory that a block of the kernel asks for."""
+    if source is SCAN:
+        return scan_shared_bytes(SCAN.heads(shape))
+    return tensor_shared_bytes(source) if source in TENSOR_SOURCES else 0
 
 
 _SCRATCH: dict[tuple[Shape, int], Any] = {}
@@ -76,7 +86,7 @@ def _scratch(shape: Shape, device: int) -> Any:
     return _SCRATCH[shape, device]
 
 
-def _device_of(problem: Problem, out: Array, state: Array) -> int:
+def checked_device(problem: Problem, out: Array, state: Array) -> int:
     """The current device, once all arrays of a call are found to fit and to lie there."""
     problem.check_out(out, state)
     device = int(cupy.cuda.runtime.getDevice())
@@ -86,18 +96,29 @@ def _device_of(problem: Problem, out: Array, state: Array) -> int:
 
 
 def _enqueue_sequential(problem: Problem, out: Array, state: Array) -> None:
-    shape, device = problem.shape, _device_of(problem, out, state)
+    shape, device = problem.shape, checked_device(problem, out, state)
     if problem.tokens == 0:
         return
     blocks = shape.key_heads * (shape.group // SEQUENTIAL.heads(shape)) * (HEAD_DIM // 32)
-    _kernel(SEQUENTIAL, shape, device)(
+    loaded(SEQUENTIAL, shape, device)(
         (blocks,), (128,), (problem.qkv, problem.gate, problem.beta, state, out, np.int32(problem.tokens))
     )
 
 
+def _enqueue_sequential_tuned(problem: Problem, out: Array, state: Array) -> None:
+    shape, device = problem.shape, checked_device(problem, out, state)
+    if problem.tokens == 0:
+        return
+    heads = SEQUENTIAL_TUNED.heads(shape)
+    blocks = shape.key_heads * (shape.group // heads) * (HEAD_DIM // 16)
+    loaded(SEQUENTIAL_TUNED, shape, device)(
+        (blocks,), (heads * 128,), (problem.qkv, problem.gate, problem.beta, state, out, np.int32(problem.tokens))
+    )
+
+
 def _enqueue_chunked(problem: Problem, out: Array, state: Array) -> None:
-    shape, device = problem.shape, _device_of(problem, out, state)
-    prepare, scan = _kernel(PREPARE, shape, device), _kernel(SCAN, shape, device)
+    shape, device = problem.shape, checked_device(problem, out, state)
+    prepare, scan = loaded(PREPARE, shape, device), loaded(SCAN, shape, device)
     scratch, heads, tokens = _scratch(shape, device), SCAN.heads(shape), problem.tokens
     blocks = shape.key_heads * (shape.group // heads) * (HEAD_DIM // 16)
     for first in range(0, tokens, SUPER_BLOCK):
@@ -146,12 +167,13 @@ def reference_gpu(problem: Problem) -> tuple[Array, Array]:
     out = cupy.empty((problem.tokens, shape.value_heads, HEAD_DIM), cupy.float64)
     state = problem.state.astype(cupy.float64)
     if problem.tokens:
-        kernel = _kernel(REFERENCE, shape, cupy.cuda.runtime.getDevice())
+        kernel = loaded(REFERENCE, shape, cupy.cuda.runtime.getDevice())
         arguments = (problem.qkv, problem.gate, problem.beta, state, out, np.int32(problem.tokens))
         kernel((shape.value_heads * (HEAD_DIM // 16),), (256,), arguments)
     return out, state
 
 
 register(Recurrence("sequential", "cuda", _enqueue_sequential))
+register(Recurrence("sequential-tuned", "cuda", _enqueue_sequential_tuned))
 register(Recurrence("chunked", "cuda", _enqueue_chunked, unsupported=_chunked_unsupported, scratch=_chunked_scratch))
 register(Recurrence("dispatched", "cuda", _enqueue_dispatched, scratch=_chunked_scratch, minor=True))

@@ -34,6 +34,12 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--out", type=Path, metavar="FILE", help="the file (default: DIR/report.html)")
     doctor = commands.add_parser("doctor", help="say which device, software and dispatch there are here")
     doctor.add_argument("--results", **results)  # type: ignore[arg-type]
+    table = commands.add_parser("table", help="make the table of times that the recurrence auto chooses by")
+    table.add_argument("--results", **results)  # type: ignore[arg-type]
+    table.add_argument("--run", metavar="RUN", help="the record's name (default: the newest complete one of a GPU)")
+    table.add_argument(
+        "--out", type=Path, metavar="FILE", help="the file (default: in kernels/tables, by card and shape)"
+    )
     return parser
 
 
@@ -46,6 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             from reports.doctor import doctor
 
             return doctor(root)
+        if arguments.command == "table":
+            return _table(root, arguments.run, arguments.out)
         return _report(root, arguments.out or root / "report.html")
     except ResultsError as error:
         return _say(str(error), USAGE)
@@ -68,6 +76,27 @@ def _report(root: Path, out: Path) -> int:
     if not loaded.records:
         return _say(f"nothing is stored in {root}; pytest --benchmark-only measures", NOTHING)
     return OK
+
+
+def _table(root: Path, run_id: str | None, out: Path | None) -> int:
+    # NumPy and CuPy take a while to import, which --help need not wait for.
+    from kernels.timetable import FOLDER
+    from results.store import load
+    from results.tables import choose_record, crossovers, table_of, write
+
+    loaded = load(root)
+    for problem in loaded.problems:
+        _say(problem, NOT_COMPARABLE)
+    record = choose_record(loaded.records, run_id)
+    if record is None:
+        why = "no complete record of a GPU with times is stored in"
+        return _say(f"{why} {root}; pytest --benchmark-only on a GPU makes one", NOTHING)
+    table = table_of(record)
+    print(write(table, out or FOLDER / table.file_name))
+    print("\n".join(crossovers(table)))
+    if table.source.dirty:
+        _say(f"warning: {record.run_id} was measured with changes to commit {table.source.commit[:10]}", OK)
+    return NOT_COMPARABLE if loaded.problems else OK
 
 
 def _say(text: str, code: int) -> int:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from kernels import Shape, recurrences
+from kernels.auto import AutoError, available, rule
 from kernels.detect import gpu
 from kernels.dispatch import DeviceFacts, DispatchError, choose
 from kernels.inputs import make
+from kernels.timetable import Table, shipped_tables
 from results.store import gpu_key, load
 from suite.environment import collect
 from suite.facts import Environment
 from suite.options import PLANS
+
+AUTO_TOKENS = (1, 16, 32, 64, 128, 512, 2048, 8192, 32_768)
+"""Token counts that the choice of `auto` is shown at: from a decode step to a long prompt."""
 
 
 def doctor(root: Path) -> int:
@@ -38,8 +43,13 @@ def doctor(root: Path) -> int:
         except DispatchError as error:
             print(f"gdn-bench: {error}", file=sys.stderr)
             code = 2
+        try:
+            lines += [*auto_lines(shipped_tables(), facts(0), available(make(Shape(), 1))), ""]
+        except AutoError as error:
+            print(f"gdn-bench: {error}", file=sys.stderr)
+            code = 2
     else:
-        lines += ["dispatch: none, as it is for GPUs", ""]
+        lines += ["dispatch: none, as it is for GPUs", "auto: none, as it is for GPUs", ""]
     loaded = load(root)
     lines += [
         f"results    {root}",
@@ -97,4 +107,23 @@ def dispatch_lines(device: DeviceFacts, environ: Mapping[str, str]) -> list[str]
         for tokens in PLANS["cuda"].speed:
             choice = choose(device, tokens, setting)
             lines.append(f"  {tokens:>6,} tokens  {choice.recurrence:<10}  {choice.reason}")
+    return lines
+
+
+def auto_lines(tables: Iterable[Table], device: DeviceFacts, names: Sequence[str]) -> list[str]:
+    """What `auto` rests on here for the default shape, and its choice at some token counts.
+
+    Args:
+        tables: those there are.
+        device: facts of the card.
+        names: the recurrences that run on it.
+
+    Raises:
+        AutoError: there is none.
+    """
+    found = rule(tables, device, Shape(), names)
+    lines = [f"auto: {found.basis}"]
+    for tokens in AUTO_TOKENS:
+        choice = found.choose(tokens)
+        lines.append(f"  {tokens:>6,} tokens  {choice.recurrence:<16}  {choice.reason}")
     return lines

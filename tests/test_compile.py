@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -14,12 +15,22 @@ from kernels.compile import (
     REFERENCE,
     SCAN,
     SEQUENTIAL,
+    SEQUENTIAL_TUNED,
     SOURCES,
+    TENSOR_PREPARE,
+    TENSOR_SCAN,
+    TENSOR_SCAN_WGMMA,
+    TENSOR_SMALL,
+    TENSOR_SMALL_WGMMA,
+    TENSOR_SOURCES,
     CompileError,
+    Cubin,
     Source,
     compile_source,
     compiled,
     scan_shared_bytes,
+    tensor_chunk_bytes,
+    tensor_shared_bytes,
 )
 from kernels.dispatch import CHUNKED_MIN_SHARED
 
@@ -27,11 +38,34 @@ ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
 SHAPES = (*(Shape(16, 16 * group) for group in (1, 2, 3, 4)), Shape(16, 48, "grouped"))
 
 BLOCKS = {  # threads of a block, and blocks that must fit an SM
-    SEQUENTIAL: lambda heads: (128, 1),
-    PREPARE: lambda heads: (128, 4),
-    SCAN: lambda heads: (256, 2 if heads < 3 else 1),
-    REFERENCE: lambda heads: (256, 1),
+    SEQUENTIAL: lambda heads, arch: (128, 1),
+    SEQUENTIAL_TUNED: lambda heads, arch: (heads * 128, 2 if heads < 3 and arch >= 80 else 1),
+    PREPARE: lambda heads, arch: (128, 4),
+    SCAN: lambda heads, arch: (256, 2 if heads < 3 else 1),
+    TENSOR_PREPARE: lambda heads, arch: (128, {80: 4, 90: 5, 100: 5}.get(arch, 2)),
+    TENSOR_SCAN: lambda heads, arch: (256, 1),
+    TENSOR_SCAN_WGMMA: lambda heads, arch: (384, 1),
+    TENSOR_SMALL: lambda heads, arch: (256, 1),
+    TENSOR_SMALL_WGMMA: lambda heads, arch: (384, 1),
+    REFERENCE: lambda heads, arch: (256, 1),
 }
+WGMMA = [source for source in TENSOR_SOURCES if source.only_arch]
+
+LEAST_OPT_IN = 101_376
+"""Shared memory that a block may ask for on sm_86, sm_89 and sm_120, bytes: the least of sm_80 and later."""
+
+SM90_OPT_IN = 232_448
+"""The same on sm_90."""
+
+
+def label(source: Source) -> str:
+    """The test's name of a source; two builds have one entry."""
+    return f"{source.entry}{'-sm_90a' if source.only_arch else ''}"
+
+
+def serialised(cubin: Cubin) -> list[str]:
+    """What ptxas says of products it made wait for each other; they stay right, and take twice the time."""
+    return re.findall(r"\(C75\d\d\).*", cubin.log)
 
 
 def why_not() -> str:
@@ -56,17 +90,17 @@ def test_every_source_is_listed() -> None:
 @needs_nvrtc
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape}-{shape.head_map}")
 @pytest.mark.parametrize("arch", ARCHITECTURES, ids="sm_{}".format)
-@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.entry)
+@pytest.mark.parametrize("source", SOURCES, ids=label)
 def test_compiles_within_bounds(source: Source, arch: int, shape: Shape) -> None:
-    if arch < source.lowest_arch:
-        with pytest.raises(CompileError, match=f"{source.file} needs sm_{source.lowest_arch} or later"):
+    if reason := source.unsupported(arch):
+        with pytest.raises(CompileError, match=f"^{source.file} {reason}$"):
             compiled(source, shape, arch)
         return
     cubin = compiled(source, shape, arch)
     assert cubin.code.startswith(b"\x7fELF")
     assert set(cubin.resources) == {source.entry}
     used = cubin.resources[source.entry]
-    threads, blocks = BLOCKS[source](source.heads(shape))
+    threads, blocks = BLOCKS[source](source.heads(shape), arch)
     assert used.spill_bytes == 0
     assert used.stack_bytes == 0
     assert 0 < used.registers <= min(255, 65_536 // (threads * blocks))
@@ -78,6 +112,34 @@ def test_scan_fits_the_seeds_shared_memory(shape: Shape) -> None:
     assert scan_shared_bytes(SCAN.heads(shape)) <= CHUNKED_MIN_SHARED == 95_948
 
 
+@pytest.mark.parametrize(
+    ("source", "reasons"),
+    [
+        (SEQUENTIAL_TUNED, {75: None, 90: None}),
+        (TENSOR_SCAN, {75: "needs sm_80 or later; this is sm_75", 80: None, 90: None, 120: None}),
+        (TENSOR_SCAN_WGMMA, {80: "needs sm_90a; this is sm_80", 90: None, 100: "needs sm_90a; this is sm_100"}),
+    ],
+    ids=lambda value: label(value) if isinstance(value, Source) else "",
+)
+def test_what_a_source_is_compiled_for(source: Source, reasons: dict[int, str | None]) -> None:
+    assert {arch: source.unsupported(arch) for arch in reasons} == reasons
+
+
+@pytest.mark.parametrize("source", TENSOR_SOURCES, ids=label)
+def test_tensor_blocks_fit_the_least_shared_memory_of_their_cards(source: Source) -> None:
+    assert tensor_shared_bytes(source) <= (SM90_OPT_IN if source.only_arch else LEAST_OPT_IN)
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape}-{shape.head_map}")
+@pytest.mark.parametrize("source", WGMMA, ids=label)
+def test_products_of_warpgroups_run_on(source: Source, shape: Shape) -> None:
+    cubin = compiled(source, shape, source.only_arch)
+    assert serialised(cubin) == []
+    # What a block is launched with; one warpgroup then takes 232 a thread, and two keep 136.
+    assert cubin.resources[source.entry].registers == 168 == (232 + 2 * 136) // 3
+
+
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
     """A copy of the CUDA sources, to be changed."""
@@ -85,15 +147,37 @@ def sources(tmp_path: Path) -> Path:
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("shape", SHAPES[:3], ids=str)
-def test_layout_in_python_is_that_of_the_struct(shape: Shape, sources: Path) -> None:
-    file, size = sources / SCAN.file, scan_shared_bytes(SCAN.heads(shape))
+@pytest.mark.parametrize("source", WGMMA, ids=label)
+def test_serialised_products_are_seen(source: Source, sources: Path) -> None:
+    """The guard itself is checked: without the wait, sums are read while their products run."""
+    header, wait = sources / "wgmma.cuh", 'asm volatile("wgmma.wait_group'
+    text = header.read_text()
+    assert text.count(wait) == 1
+    header.write_text(text.replace(wait, f"// {wait}"))
+    found = compile_source(sources / source.file, source.only_arch, source.defines(Shape()), "a")
+    assert any("wgmma.mma_async instructions are serialized" in line for line in serialised(found))
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(
+    ("source", "struct", "size", "shape"),
+    [
+        *((SCAN, "Shared", scan_shared_bytes(SCAN.heads(shape)), shape) for shape in SHAPES[:3]),
+        *((source, "Shared", tensor_shared_bytes(source), Shape()) for source in TENSOR_SOURCES),
+        *((TENSOR_PREPARE, "Chunk", tensor_chunk_bytes(shape), shape) for shape in (*SHAPES[:3], Shape(3, 15))),
+    ],
+    ids=lambda value: label(value) if isinstance(value, Source) else str(value),
+)
+def test_layout_in_python_is_that_of_the_struct(
+    source: Source, struct: str, size: int, shape: Shape, sources: Path
+) -> None:
+    file, arch, suffix = sources / source.file, source.only_arch or 80, "a" if source.only_arch else ""
     text = file.read_text()
-    file.write_text(f"{text}\nstatic_assert(sizeof(Shared) == {size});")
-    compile_source(file, 80, SCAN.defines(shape))
-    file.write_text(f"{text}\nstatic_assert(sizeof(Shared) == {size + 4});")
+    file.write_text(f"{text}\nstatic_assert(sizeof({struct}) == {size});")
+    compile_source(file, arch, source.defines(shape), suffix)
+    file.write_text(f"{text}\nstatic_assert(sizeof({struct}) == {size + 4});")
     with pytest.raises(CompileError, match="static assertion failed"):
-        compile_source(file, 80, SCAN.defines(shape))
+        compile_source(file, arch, source.defines(shape), suffix)
 
 
 @needs_nvrtc

@@ -13,7 +13,11 @@ from kernels.inputs import make
 from kernels.reference import error, reference, reference_host
 from suite.clock import GraphClock, Work, alternate
 
-pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
+# A kernel that hangs must be a failure. pytest-timeout's method "signal", its default, cannot interrupt a call that
+# waits for the device: Python runs a signal's handler in the main thread, between two bytecodes. The timer thread of
+# the method "thread" needs only the GIL, which CuPy releases while it waits; it prints all stacks and ends the
+# process with exit status 1.
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120, method="thread")]
 
 SHAPES = [
     Shape(),
@@ -24,6 +28,9 @@ SHAPES = [
     Shape(2, 12),
     Shape(3, 15, "grouped"),
 ]
+
+
+NAMES = ["sequential", "sequential-tuned", "chunked", "tensor", "tensor-sm80", "auto"]
 
 
 def on_gpu(problem: Problem) -> Problem:
@@ -37,7 +44,7 @@ def same_bits(one: Any, other: Any) -> bool:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: f"{s}-{s.head_map}")
-@pytest.mark.parametrize("name", ["sequential", "chunked"])
+@pytest.mark.parametrize("name", NAMES)
 def test_every_shape_and_tail_matches_fp64(shape: Shape, name: str) -> None:
     whole = on_gpu(make(shape, 2100))
     for tokens in (0, 1, 31, 32, 33, 65, 2047, 2100):
@@ -53,7 +60,10 @@ def test_the_references_of_gpu_and_host_agree() -> None:
 
 
 @pytest.mark.parametrize("gate", [0.0, -1e-4, -316.0, -1e4, -np.inf])
-@pytest.mark.parametrize(("name", "limit"), [("sequential", 1e-5), ("chunked", 1.1e-6)])
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [("sequential", 1e-5), ("sequential-tuned", 1e-5), ("chunked", 1.1e-6), ("tensor", 2e-6), ("tensor-sm80", 2e-6)],
+)
 def test_small_gates_survive_after_a_spike(name: str, limit: float, gate: float) -> None:
     """Gates near 0 keep every rounding of the state: token by token, 520 of them add up to 7e-6."""
     problem = make(Shape(), 520)
@@ -68,18 +78,18 @@ def test_small_gates_survive_after_a_spike(name: str, limit: float, gate: float)
 @pytest.mark.parametrize("cut", [1, 7, 32, 1000, 2048, 2049])
 def test_state_is_carried_from_call_to_call(cut: int) -> None:
     problem = on_gpu(make(Shape(), 2500))
-    for name in ("sequential", "chunked"):
+    for name in NAMES:
         out, state = recurrence(name)(problem)
         first, middle = recurrence(name)(problem.head(cut))
         second, last = recurrence(name)(problem.slice(cut, 2500, middle))
         pieces = ((out[:cut], first), (out[cut:], second), (state, last))
-        if name == "sequential" or cut == 2048:
+        if name == "sequential" or (name == "chunked" and cut == 2048):
             assert all(same_bits(*pair) for pair in pieces)
         else:
             assert all(error(one, other).max <= 2e-6 for one, other in pieces)
 
 
-@pytest.mark.parametrize("name", ["sequential", "chunked"])
+@pytest.mark.parametrize("name", ["sequential", "sequential-tuned", "chunked", "tensor", "tensor-sm80"])
 def test_indices_hold_past_two_to_the_31(name: str) -> None:
     """215,040 tokens are 2.2e9 floats of qkv; the same in two calls gives the same bits."""
     import cupy
@@ -103,7 +113,7 @@ def test_indices_hold_past_two_to_the_31(name: str) -> None:
     cupy.get_default_memory_pool().free_all_blocks()
 
 
-@pytest.mark.parametrize("name", ["sequential", "chunked", "dispatched"])
+@pytest.mark.parametrize("name", [*NAMES, "dispatched"])
 def test_a_call_returns_before_the_device_is_done(name: str) -> None:
     import cupy
 
@@ -118,7 +128,7 @@ def test_a_call_returns_before_the_device_is_done(name: str) -> None:
     cupy.cuda.Device().synchronize()
 
 
-@pytest.mark.parametrize("name", ["sequential", "chunked"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_call_allocates_nothing_and_can_be_captured(name: str) -> None:
     import cupy
 
@@ -150,8 +160,8 @@ def test_the_scratch_is_25_6_megabytes_and_kept() -> None:
 def test_the_inputs_stay_as_they_were() -> None:
     host = make(Shape(), 100)
     problem = on_gpu(host)
-    recurrence("chunked")(problem)
-    recurrence("sequential")(problem)
+    for name in NAMES:
+        recurrence(name)(problem)
     for name in ("qkv", "gate", "beta", "state"):
         assert same_bits(getattr(problem, name).get(), getattr(host, name))
 
@@ -167,7 +177,7 @@ def test_arrays_of_two_places_are_refused() -> None:
         recurrence("host-chunked")(there)
 
 
-@pytest.mark.parametrize("name", ["sequential", "chunked", "dispatched"])
+@pytest.mark.parametrize("name", [*NAMES, "dispatched"])
 def test_a_wrong_output_is_refused_before_anything_runs(name: str) -> None:
     import cupy
 
@@ -215,3 +225,73 @@ def test_the_graph_clock_agrees_with_the_wall_over_many_calls() -> None:
     cupy.cuda.Device().synchronize()
     wall_ns = (time.perf_counter() - start) / 200 * 1e9
     assert np.median(samples.ns) == pytest.approx(wall_ns, rel=0.03)
+
+
+SPIN = r"""
+extern "C" __global__ void spin(volatile int* release, long long limit) {
+    const long long start = clock64();
+    while (!*release && clock64() - start < limit) __nanosleep(1000);
+}
+"""
+
+
+@pytest.mark.parametrize("left", [48, 84])
+def test_tensor_runs_on_the_multiprocessors_that_another_kernel_leaves(left: int) -> None:
+    """A block with all of an SM's shared memory holds it; the spinning ends by itself after about 5 s."""
+    import cupy
+
+    sms = cupy.cuda.Device().attributes["MultiProcessorCount"]
+    if sms <= left:
+        pytest.skip(f"the card has {sms} SMs; more than {left} are wanted")
+    whole = on_gpu(make(Shape(), 2048))
+    release = cupy.zeros(1, cupy.int32)
+    spin = cupy.RawKernel(SPIN, "spin")
+    most = cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
+    spin.max_dynamic_shared_size_bytes = most
+    holder, stream, other = (cupy.cuda.Stream(non_blocking=True) for _ in range(3))
+    for tokens in (512, 2048):
+        problem = whole.head(tokens)
+        times = {}
+        for name in ("sequential", "tensor"):
+            one = recurrence(name)
+            out, state = one(problem)
+            cupy.cuda.Device().synchronize()
+            release.fill(0)
+            cupy.cuda.Device().synchronize()
+            try:
+                spin((sms - left,), (32,), (release, np.int64(10_000_000_000)), shared_mem=most, stream=holder)
+                with stream:
+                    start, end = cupy.cuda.Event(), cupy.cuda.Event()
+                    one.enqueue(problem, out, state)  # once, to be past what a first call costs
+                    state[...] = problem.state
+                    start.record()
+                    one.enqueue(problem, out, state)
+                    end.record()
+                    end.synchronize()
+                times[name] = cupy.cuda.get_elapsed_time(start, end)
+                held = not holder.done
+            finally:
+                with other:
+                    release.fill(1)
+                other.synchronize()
+                holder.synchronize()
+            assert held, "the SMs were not held while the recurrence ran"
+            for got, wanted in zip((out, state), reference(problem), strict=True):
+                assert error(got, wanted).max <= 1.1e-6
+        assert times["sequential"] >= 2 * times["tensor"], (tokens, times)
+
+
+def test_auto_runs_what_its_table_says_is_fastest() -> None:
+    import cupy
+
+    from kernels import auto
+    from kernels.gpu import facts
+    from kernels.timetable import shipped_tables
+
+    whole = on_gpu(make(Shape(), 8192))
+    names = auto.available(whole)
+    chosen = auto.rule(shipped_tables(), facts(cupy.cuda.runtime.getDevice()), Shape(), names)
+    for tokens in (1, 16, 32, 64, 512, 8192):
+        problem = whole.head(tokens)
+        picked = recurrence(chosen.recurrence(tokens))(problem)
+        assert all(same_bits(one, other) for one, other in zip(recurrence("auto")(problem), picked, strict=True))

@@ -25,7 +25,7 @@ FOREIGN = {
 OPTIONAL = {"cupy", "cupy_backends", "torch", "transformers", "fla"}
 """Libraries that may be missing, so that a module imports them inside of functions."""
 
-NEEDS_GPU = {ROOT / "kernels/gpu.py"}
+NEEDS_GPU = {ROOT / "kernels/gpu.py", ROOT / "kernels/tensor.py"}
 """Modules that are imported only once CuPy has been found."""
 
 

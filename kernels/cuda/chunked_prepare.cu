@@ -3,17 +3,11 @@
 // A block is (chunk, key head) with 128 threads. Together they form k.k and q.k of the chunk; then a warp takes
 // one value head: it sums the gates, forms A and P, and inverts I + A by forward substitution, a lane a column.
 #include "chunked.cuh"
+#include "gates.cuh"
 
 constexpr int THREADS = 128;
 constexpr int STRIDE = D + 4;            // one 16-byte step, so that eight rows lie in different banks
 constexpr int PRODUCT_STRIDE = CHUNK + 4;
-constexpr float LEAST_GATE = -200.0f;    // exp of it is 0 in FP32; keeps -inf - (-inf) out of the differences
-
-struct Gates {
-    float high[CHUNK];  // the running sum of the gates, in FP64, as a pair of floats: differences of two keep
-    float low[CHUNK];   // full accuracy after a gate of -200
-    float beta[CHUNK];
-};
 
 struct Shared {
     union {
@@ -21,32 +15,18 @@ struct Shared {
         float lower[THREADS / 32][CHUNK][PRODUCT_STRIDE];  // A, a warp each
     };
     float product[2 * CHUNK][PRODUCT_STRIDE];           // k.k, then q.k
-    Gates gates[THREADS / 32];
+    Gates<CHUNK> gates[THREADS / 32];
 };
 
-__device__ __forceinline__ void sum_gates(Gates& gates, double gate, float beta, int lane) {
-    for (int step = 1; step < CHUNK; step *= 2) {
-        const double before = __shfl_up_sync(~0u, gate, step);
-        if (lane >= step) gate += before;
-    }
-    gates.high[lane] = static_cast<float>(gate);
-    gates.low[lane] = static_cast<float>(gate - gates.high[lane]);
-    gates.beta[lane] = beta;
-    __syncwarp();
-}
-
-__device__ __forceinline__ float decay_between(const Gates& gates, int later, int earlier) {
-    return expf((gates.high[later] - gates.high[earlier]) + (gates.low[later] - gates.low[earlier]));
-}
-
 // Write P and the decays of one value head, and leave A in shared memory.
-__device__ __forceinline__ void form_products(const Shared& shared, const Gates& gates,
+__device__ __forceinline__ void form_products(const Shared& shared, const Gates<CHUNK>& gates,
                                               float (&lower)[CHUNK][PRODUCT_STRIDE], Prepared& to, int lane) {
-    to.decay[lane] = expf(gates.high[lane] + gates.low[lane]);
-    const float to_end = decay_between(gates, CHUNK - 1, lane);
+    const float2 mine = gates.sum[lane];
+    to.decay[lane] = expf(mine.x + mine.y);
+    const float to_end = decay_between(gates.sum[CHUNK - 1], mine);
 #pragma unroll 8
     for (int t = 0; t < CHUNK; ++t) {
-        const float decay = lane <= t ? decay_between(gates, t, lane) : 0.0f;
+        const float decay = lane <= t ? decay_between(gates.sum[t], mine) : 0.0f;
         lower[t][lane] = lane < t ? gates.beta[t] * decay * shared.product[t][lane] : 0.0f;
         float p = lane <= t ? decay * shared.product[CHUNK + t][lane] : 0.0f;
         const float kept = __shfl_sync(~0u, to_end, t % 2 * HALF + lane % HALF);
@@ -121,9 +101,8 @@ gdn_chunked_prepare(const float* __restrict__ qkv, const float* __restrict__ gat
         const int head = value_head(key_head, j), token = first + lane;
         const size_t at = static_cast<size_t>(token) * VALUE_HEADS + head;
         const float raw = token < tokens ? gate[at] : 0.0f;
-        Gates& gates = shared.gates[warp];
-        // Not fmaxf: a NaN must stay one.
-        sum_gates(gates, raw < LEAST_GATE ? LEAST_GATE : raw, token < tokens ? beta[at] : 0.0f, lane);
+        Gates<CHUNK>& gates = shared.gates[warp];
+        sum_gates(gates, raw, token < tokens ? beta[at] : 0.0f, lane);
         Prepared& to = scratch[static_cast<size_t>(chunk) * VALUE_HEADS + head];
         form_products(shared, gates, shared.lower[warp], to, lane);
         invert(shared.lower[warp], gates.beta[lane], to, lane);

@@ -1,0 +1,181 @@
+"""The tensor-core recurrence on the GPU, in two builds, and `auto`, which chooses among all recurrences."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import cupy
+import numpy as np
+
+from kernels import auto
+from kernels.compile import (
+    CHUNK,
+    TENSOR_PREPARE,
+    TENSOR_SCAN,
+    TENSOR_SCAN_WGMMA,
+    TENSOR_SMALL,
+    TENSOR_SMALL_WGMMA,
+    Source,
+    tensor_chunk_bytes,
+    tensor_output_groups,
+    tensor_shared_bytes,
+)
+from kernels.gpu import checked_device, current_facts, facts, loaded
+from kernels.problem import Array, Problem, Shape
+from kernels.registry import Recurrence, recurrence, register
+
+SPAN = 1024
+"""Tokens that are prepared at once, while the scan works on those before them. Of 512, 1024, 2048 and 4096 it was
+the fastest on an H200 at 2,048 and at 8,192 tokens."""
+
+
+@dataclass(frozen=True)
+class Build:
+    """The kernels of one build.
+
+    Attributes:
+        scan: the walk over prepared chunks.
+        small: all in one launch, for at most `small_tokens` tokens.
+    """
+
+    scan: Source
+    small: Source
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 128 * (1 + tensor_output_groups(self.scan))
+
+    @property
+    def small_tokens(self) -> int:
+        """Tokens up to which one launch does all."""
+        return CHUNK * tensor_output_groups(self.small)
+
+    def unsupported(self, problem: Problem) -> str | None:
+        """Why it cannot run on the current device, or None where it can."""
+        device, needed = current_facts(), tensor_shared_bytes(self.scan)
+        if reason := self.scan.unsupported(device.compute_capability):
+            return f"the scan {reason}"
+        if device.shared_per_block < needed:
+            return f"opt-in shared memory is {device.shared_per_block:,} bytes a block; {needed:,} are wanted"
+        return None
+
+
+SM80 = Build(TENSOR_SCAN, TENSOR_SMALL)
+SM90A = Build(TENSOR_SCAN_WGMMA, TENSOR_SMALL_WGMMA)
+
+
+def _best_build() -> Build:
+    return SM90A if current_facts().compute_capability == SM90A.scan.only_arch else SM80
+
+
+_ROOMS: dict[tuple[Shape, int], Any] = {}
+
+
+def _rooms(shape: Shape, device: int) -> Any:
+    """Room for the prepared chunks of two spans: [2, floats], allocated on the first use and kept.
+
+    Calls on one device share it, so they must be ordered: one stream at a time.
+    """
+    if (shape, device) not in _ROOMS:
+        _ROOMS[shape, device] = cupy.empty((2, SPAN // CHUNK * tensor_chunk_bytes(shape) // 4), cupy.float32)
+    return _ROOMS[shape, device]
+
+
+def _scratch() -> list[Any]:
+    here = cupy.cuda.runtime.getDevice()
+    return [rooms for (_, device), rooms in _ROOMS.items() if device == here]
+
+
+@functools.cache
+def _side(device: int) -> tuple[Any, Any, Any]:
+    """A second stream of the device, and the events that fork to it and join it."""
+    event = functools.partial(cupy.cuda.Event, disable_timing=True)
+    return cupy.cuda.Stream(non_blocking=True), event(), event()
+
+
+def _enqueue(build: Build, problem: Problem, out: Array, state: Array) -> None:
+    """One launch where that is enough; else prepare a span, scan it, and prepare the next one meanwhile."""
+    shape, device, tokens = problem.shape, checked_device(problem, out, state), problem.tokens
+    grid, block, shared = (2 * shape.value_heads,), (build.threads,), tensor_shared_bytes(build.scan)
+    inputs = (problem.qkv, problem.gate, problem.beta)
+    if tokens <= build.small_tokens:
+        if tokens:
+            loaded(build.small, shape, device)(grid, block, (*inputs, state, out, np.int32(tokens)), shared_mem=shared)
+        return
+    prepare, scan = loaded(TENSOR_PREPARE, shape, device), loaded(build.scan, shape, device)
+    rooms, (side, fork, join) = _rooms(shape, device), _side(device)
+    here = cupy.cuda.get_current_stream()
+    starts = list(range(0, tokens, SPAN))
+
+    def chunks(index: int) -> int:
+        return -(-min(SPAN, tokens - starts[index]) // CHUNK)
+
+    def prepare_span(index: int, stream: Any) -> None:
+        span = (rooms[index % 2], np.int32(starts[index]), np.int32(tokens))
+        prepare((chunks(index) * shape.key_heads,), (128,), (*inputs, *span), stream=stream)
+
+    prepare_span(0, here)
+    for index, start in enumerate(starts):
+        more = index + 1 < len(starts)
+        if more:
+            fork.record(here)
+        span = (np.int32(start), np.int32(tokens), np.int32(chunks(index)))
+        scan(grid, block, (problem.qkv, rooms[index % 2], state, out, *span), shared_mem=shared)
+        if more:
+            side.wait_event(fork)
+            prepare_span(index + 1, side)
+            join.record(side)
+            here.wait_event(join)
+
+
+def _enqueue_best(problem: Problem, out: Array, state: Array) -> None:
+    _enqueue(_best_build(), problem, out, state)
+
+
+@functools.cache
+def _rule(shape: Shape, device: int) -> auto.Rule:
+    empty = cupy.empty
+    problem = Problem(
+        empty((0, shape.row), cupy.float32),
+        empty((0, shape.value_heads), cupy.float32),
+        empty((0, shape.value_heads), cupy.float32),
+        empty((128, shape.value_heads, 128), cupy.float32),
+        shape.key_heads,
+        shape.head_map,
+    )
+    return auto.rule(auto.shipped_tables(), facts(device), shape, auto.available(problem))
+
+
+def _enqueue_auto(problem: Problem, out: Array, state: Array) -> None:
+    """The fastest recurrence by this card's table; the tuned sequential one where the scratch cannot be had."""
+    device = int(cupy.cuda.runtime.getDevice())
+    chosen = recurrence(_rule(problem.shape, device).recurrence(problem.tokens))
+    try:
+        chosen.enqueue(problem, out, state)
+    except cupy.cuda.memory.OutOfMemoryError:
+        recurrence("sequential-tuned").enqueue(problem, out, state)
+
+
+register(
+    Recurrence(
+        "tensor",
+        "cuda",
+        _enqueue_best,
+        unsupported=lambda problem: _best_build().unsupported(problem),
+        scratch=_scratch,
+    )
+)
+register(
+    Recurrence(
+        "tensor-sm80",
+        "cuda",
+        functools.partial(_enqueue, SM80),
+        unsupported=SM80.unsupported,
+        scratch=_scratch,
+        minor=True,
+    )
+)
+register(Recurrence("auto", "cuda", _enqueue_auto, scratch=_scratch))
