@@ -228,8 +228,9 @@ def test_the_graph_clock_agrees_with_the_wall_over_many_calls() -> None:
 
 
 SPIN = r"""
-extern "C" __global__ void spin(volatile int* release, long long limit) {
+extern "C" __global__ void spin(int* started, volatile int* release, long long limit) {
     const long long start = clock64();
+    atomicAdd(started, 1);
     while (!*release && clock64() - start < limit) __nanosleep(1000);
 }
 """
@@ -244,7 +245,7 @@ def test_tensor_runs_on_the_multiprocessors_that_another_kernel_leaves(left: int
     if sms <= left:
         pytest.skip(f"the card has {sms} SMs; more than {left} are wanted")
     whole = on_gpu(make(Shape(), 2048))
-    release = cupy.zeros(1, cupy.int32)
+    flags = cupy.zeros(2, cupy.int32)  # blocks that run; whether they may end
     spin = cupy.RawKernel(SPIN, "spin")
     most = cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
     spin.max_dynamic_shared_size_bytes = most
@@ -255,27 +256,29 @@ def test_tensor_runs_on_the_multiprocessors_that_another_kernel_leaves(left: int
         for name in ("sequential", "tensor"):
             one = recurrence(name)
             out, state = one(problem)
-            cupy.cuda.Device().synchronize()
-            release.fill(0)
+            flags.fill(0)
             cupy.cuda.Device().synchronize()
             try:
-                spin((sms - left,), (32,), (release, np.int64(10_000_000_000)), shared_mem=most, stream=holder)
+                arguments = (flags[:1], flags[1:], np.int64(10_000_000_000))
+                spin((sms - left,), (32,), arguments, shared_mem=most, stream=holder)
+                end_of_patience = time.monotonic() + 2
+                while (running := int(flags.get(stream=other)[0])) < sms - left:
+                    assert time.monotonic() < end_of_patience, f"{running} of {sms - left} blocks hold an SM"
                 with stream:
-                    start, end = cupy.cuda.Event(), cupy.cuda.Event()
                     one.enqueue(problem, out, state)  # once, to be past what a first call costs
                     state[...] = problem.state
+                    start, end = cupy.cuda.Event(), cupy.cuda.Event()
                     start.record()
                     one.enqueue(problem, out, state)
                     end.record()
                     end.synchronize()
                 times[name] = cupy.cuda.get_elapsed_time(start, end)
-                held = not holder.done
+                assert not holder.done, "the SMs were let go before the recurrence was done"
             finally:
                 with other:
-                    release.fill(1)
+                    flags[1:].fill(1)
                 other.synchronize()
                 holder.synchronize()
-            assert held, "the SMs were not held while the recurrence ran"
             for got, wanted in zip((out, state), reference(problem), strict=True):
                 assert error(got, wanted).max <= 1.1e-6
         assert times["sequential"] >= 2 * times["tensor"], (tokens, times)
