@@ -48,15 +48,29 @@ def headline(newest: Record, shown: pd.DataFrame, missing: pd.DataFrame, first: 
         )
     if newest.status == "partial":
         parts.append("the newest run is partial")
-    for name, found, rows in crossings(first):
-        last = rows.iloc[-1]
-        where = f"{words.ratio(last['ratio'])} times as fast at {words.tokens([last['tokens']])}"
-        if found.tokens is not None:
-            parts.append(f"{name} wins from {_from(found)} on, {where}")
-        else:
-            parts.append(f"{name} is {found.reason}, {where}")
+    parts += gains(first)
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}."
+
+
+def gains(rows: pd.DataFrame) -> list[str]:
+    """How the others compare with the baseline: with their crossovers, or, where they are many, at the end alone."""
+    found = list(crossings(rows))
+    last = {name: ratios.iloc[-1] for name, _, ratios in found}
+    if len(found) > 2 and len({row["tokens"] for row in last.values()}) == 1:
+        base = figures.baseline(rows[rows["kind"] == "speed"]["recurrence"])
+        best, *others = sorted(last, key=lambda name: -last[name]["ratio"])
+        where = words.tokens([last[best]["tokens"]])
+        rest = "".join(f", {name} {words.ratio(last[name]['ratio'])}" for name in others)
+        return [f"at {where} {best} is {words.ratio(last[best]['ratio'])} times as fast as {base}{rest}"]
+    said = []
+    for name, crossing, _ in found:
+        where = f"{words.ratio(last[name]['ratio'])} times as fast at {words.tokens([last[name]['tokens']])}"
+        if crossing.tokens is not None:
+            said.append(f"{name} wins from {_from(crossing)} on, {where}")
+        else:
+            said.append(f"{name} is {crossing.reason}, {where}")
+    return said
 
 
 def silence(newest: Record, shown: pd.DataFrame, missing: pd.DataFrame) -> list[str]:

@@ -1,30 +1,55 @@
-"""The README's figures are those of the record that it names."""
+"""The figures of the README and of the kernels' page are those of the record that they name."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from results.schema import Speed
+import pytest
+
+from results.schema import Record, Speed
 from results.store import load
 
 ROOT = Path(__file__).parents[1]
 UNITS = {"µs": 1e3, "ms": 1e6}
+PAGES = ("README.md", "docs/kernels.md")
 
 
-def test_the_readmes_times_are_the_records() -> None:
-    text = (ROOT / "README.md").read_text()
+def named_record(text: str) -> Record:
+    """The one record that a page names."""
     (run_id,) = set(re.findall(r"record \[`([\w-]+)`\]", text))
-    loaded = load(ROOT / "results")
-    (record,) = (one for one in loaded.records if one.run_id == run_id)
+    (record,) = (one for one in load(ROOT / "results").records if one.run_id == run_id)
+    return record
+
+
+def tables(text: str) -> list[list[list[str]]]:
+    """Tables whose first column is called tokens, as rows of cells, the head first."""
+    found = re.findall(r"^\| tokens .*\n\|[-|]+\n(?:\|.*\n)+", text, re.MULTILINE)
+    return [[[cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines()] for table in found]
+
+
+def shown(text: str, ns: float) -> str:
+    """A time with as many digits as the text has, in the text's unit."""
+    number, unit = text.split()
+    return f"{ns / UNITS[unit]:.{len(number.partition('.')[2])}f} {unit}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_times_are_the_records(page: str) -> None:
+    text = (ROOT / page).read_text()
+    record = named_record(text)
     assert record.environment.dirty is False
     times = {(c.recurrence, c.tokens): c.median_ns for c in record.cases if isinstance(c, Speed)}
-    rows = re.findall(r"^\| ([\d,]+) \| ([\d.]+) (\S+) \| ([\d.]+) (\S+) \| ([\d.]+)x \|$", text, re.MULTILINE)
-    assert len(rows) == 6
-    for count, first, first_unit, second, second_unit, gain in rows:
-        pair = [times[name, int(count.replace(",", ""))] for name in ("sequential", "chunked")]
-        for shown, unit, ns in ((first, first_unit, pair[0]), (second, second_unit, pair[1])):
-            assert ns is not None
-            digits = len(shown.partition(".")[2])
-            assert f"{ns / UNITS[unit]:.{digits}f}" == shown
-        assert f"{pair[0] / pair[1]:.2f}" == gain  # type: ignore[operator]
+    found = tables(text)
+    assert found
+    for head, _, *rows in found:
+        names = [name for name in (re.fullmatch(r"`([\w-]+)`", cell) for cell in head) if name]
+        assert names
+        assert len(rows) >= 6
+        for row in rows:
+            tokens = int(row[0].replace(",", ""))
+            ns = [times[name[1], tokens] for name in names]
+            assert all(ns)
+            assert row[1 : 1 + len(ns)] == [shown(cell, one) for cell, one in zip(row[1:], ns, strict=False) if one]
+            if len(row) > 1 + len(ns):  # the last column: how much faster the last is than the first
+                assert row[-1] == f"{ns[0] / ns[-1]:.2f}x"  # type: ignore[operator]

@@ -102,6 +102,13 @@ def test_the_headline_says_what_is_green_and_where_chunked_wins() -> None:
     assert "above the crossover: 36 tokens of gain (92 to 127) are left unused" in found.words
 
 
+def test_the_headline_compares_many_recurrences_at_the_end() -> None:
+    extra = [speed(recurrence=name, tokens=32_768, median_ns=ns) for name, ns in (("tensor", 1.5e6), ("tuned", 7.5e6))]
+    text = page(night(extra=tuple(extra))).words
+    assert "at 32,768 tokens tensor is 9.0" in text
+    assert " times as fast as sequential, chunked 1.81, tuned 1.8" in text
+
+
 def test_the_tables_show_what_is_stored() -> None:
     rows = page(night()).rows
     assert ["32", "18.4 µs 18.3–18.5 µs", "31.6 µs 31.5–31.7 µs", "0.58x 0.58–0.59"] in rows
