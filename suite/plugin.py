@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kernels.detect import gpu
+from kernels.inputs import FAMILIES
 from suite import options as o
 from suite.run import Item, KeepError, Run, items
 
@@ -48,7 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--gdn-inputs",
         metavar="FAMILY,...",
         default="normal,correlated",
-        help="input families of the checks; the first is timed (default: %(default)s)",
+        help=f"input families of the checks, of {', '.join(FAMILIES)}; the first is timed (default: %(default)s)",
     )
     group.addoption(
         "--gdn-device",
