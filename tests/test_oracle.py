@@ -55,10 +55,18 @@ def oracle(name: str, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     return out[0].numpy(), state[0].numpy().transpose(1, 0, 2)
 
 
-@pytest.mark.parametrize("name", ["torch_recurrent_gated_delta_rule", "torch_chunk_gated_delta_rule"])
+# The chunked function takes differences of running sums of gates in FP32, NaN from a gate of -inf on.
+ORACLES = [
+    (name, family)
+    for name in ("torch_recurrent_gated_delta_rule", "torch_chunk_gated_delta_rule")
+    for family in FAMILIES
+    if (name, family) != ("torch_chunk_gated_delta_rule", "spikes")
+]
+
+
+@pytest.mark.parametrize(("name", "family"), ORACLES)
 @pytest.mark.parametrize("tokens", [1, 2, 33, 64, 130])
 @pytest.mark.parametrize("head_map", HEAD_MAPS)
-@pytest.mark.parametrize("family", FAMILIES)
 def test_against_transformers(name: str, tokens: int, head_map: str, family: str) -> None:
     problem = make(Shape(4, 12, head_map), tokens, family)
     wanted = oracle(name, problem)
