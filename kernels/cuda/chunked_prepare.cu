@@ -15,11 +15,11 @@ struct Shared {
         float lower[THREADS / 32][CHUNK][PRODUCT_STRIDE];  // A, a warp each
     };
     float product[2 * CHUNK][PRODUCT_STRIDE];           // k.k, then q.k
-    Gates<CHUNK> gates[THREADS / 32];
+    Gates gates[THREADS / 32];
 };
 
 // Write P and the decays of one value head, and leave A in shared memory.
-__device__ __forceinline__ void form_products(const Shared& shared, const Gates<CHUNK>& gates,
+__device__ __forceinline__ void form_products(const Shared& shared, const Gates& gates,
                                               float (&lower)[CHUNK][PRODUCT_STRIDE], Prepared& to, int lane) {
     const float2 mine = gates.sum[lane];
     to.decay[lane] = expf(mine.x + mine.y);
@@ -101,7 +101,7 @@ gdn_chunked_prepare(const float* __restrict__ qkv, const float* __restrict__ gat
         const int head = value_head(key_head, j), token = first + lane;
         const size_t at = static_cast<size_t>(token) * VALUE_HEADS + head;
         const float raw = token < tokens ? gate[at] : 0.0f;
-        Gates<CHUNK>& gates = shared.gates[warp];
+        Gates& gates = shared.gates[warp];
         sum_gates(gates, raw, token < tokens ? beta[at] : 0.0f, lane);
         Prepared& to = scratch[static_cast<size_t>(chunk) * VALUE_HEADS + head];
         form_products(shared, gates, shared.lower[warp], to, lane);

@@ -3,14 +3,13 @@
 
 constexpr float LEAST_GATE = -200.0f;  // exp of it is 0 in FP32; keeps -inf - (-inf) out of the differences
 
-template <int TOKENS>
-struct alignas(16) Gates {
-    float2 sum[TOKENS];  // the running sum, in FP64, as a pair of floats: the small gates after one of -200 are
-    float beta[TOKENS];  // not swallowed by it
+struct alignas(16) Gates {  // of 32 tokens, one for each lane of a warp
+    float2 sum[32];  // the running sum, in FP64, as a pair of floats: the small gates after one of -200 are
+    float beta[32];  // not swallowed by it
 };
 
-// Fill in the sums of a warp's 32 tokens; lane t brings the gate and beta of token t.
-__device__ __forceinline__ void sum_gates(Gates<32>& gates, float gate, float beta, int lane) {
+// Fill in the sums; lane t brings the gate and beta of token t.
+__device__ __forceinline__ void sum_gates(Gates& gates, float gate, float beta, int lane) {
     double sum = gate < LEAST_GATE ? LEAST_GATE : gate;  // not fmaxf: a NaN must stay one
     for (int step = 1; step < 32; step *= 2) {
         const double before = __shfl_up_sync(~0u, sum, step);

@@ -13,7 +13,7 @@ struct Shared {
         };
     };
     float down[2][CHUNK];
-    Gates<CHUNK> gates[PREPARE_WARPS];
+    Gates gates[PREPARE_WARPS];
 };
 
 extern "C" __global__ void __launch_bounds__(PREPARE_THREADS, BLOCKS_PER_SM)

@@ -155,7 +155,7 @@ __device__ __forceinline__ float write_triangle(const Elements& x, Triangle& to,
 
 // P, and A into the room for its inversion.
 __device__ __forceinline__ Elements form_products(const Products& products, const Down& down,
-                                                  const Gates<CHUNK>& gates, Inversion& a, int lane) {
+                                                  const Gates& gates, Inversion& a, int lane) {
     // A lane's rows are group + 8 i, its columns 2 quarter + 8 i and the next.
     float2 row_sum[4], column_sum[4][2];
     float row_key[4], row_query[4], column_key[4][2];
@@ -261,7 +261,7 @@ __device__ __forceinline__ void invert(Inversion& a, int lane) {
 }
 
 // T diag(beta), from the inverted blocks.
-__device__ __forceinline__ Elements solved(const Inversion& inverse, const Gates<CHUNK>& gates, int lane) {
+__device__ __forceinline__ Elements solved(const Inversion& inverse, const Gates& gates, int lane) {
     Elements x;
 #pragma unroll
     for (int block = 0; block < BLOCKS; ++block)
@@ -294,7 +294,7 @@ __device__ __forceinline__ float bound_growth(const Elements& x, float write, in
 
 // All of one value head; lane t brings the gate and beta of token t.
 __device__ __forceinline__ void prepare_head(const Products& products, const Down& down, Inversion& room,
-                                             Gates<CHUNK>& gates, float gate, float beta, StateFactors& state,
+                                             Gates& gates, float gate, float beta, StateFactors& state,
                                              OutputFactors& output) {
     const int lane = threadIdx.x % 32;
     sum_gates(gates, gate, beta, lane);

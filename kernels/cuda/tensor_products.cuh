@@ -28,9 +28,9 @@ struct RowsProduct {
 #pragma unroll
         for (int step = FIRST; step < FIRST + COUNT; ++step) {
             const unsigned b = first + (step / 4 * HALF_BYTES + step % 4 * 32) / 16;
-            wgmma_rows(sum, low[step], b, step > 0);
-            wgmma_rows(sum, high[step], b, 1);
-            wgmma_rows(sum, high[step], b + LOW_BYTES / 16, 1);
+            wgmma<false>(sum, low[step], b, step > 0);
+            wgmma<false>(sum, high[step], b, 1);
+            wgmma<false>(sum, high[step], b + LOW_BYTES / 16, 1);
         }
     }
     __device__ __forceinline__ void finish() { wgmma_commit(); }
@@ -44,9 +44,9 @@ __device__ __forceinline__ void multiply_keys(float (&sum)[32], const Fragment (
 #pragma unroll
     for (int step = 0; step < CHUNK / 16; ++step) {
         const unsigned b = first + step * 16 * 128 / 16;
-        wgmma_columns(sum, low[step], b, step > 0);
-        wgmma_columns(sum, high[step], b, 1);
-        wgmma_columns(sum, high[step], b + LOW_BYTES / 16, 1);
+        wgmma<true>(sum, low[step], b, step > 0);
+        wgmma<true>(sum, high[step], b, 1);
+        wgmma<true>(sum, high[step], b + LOW_BYTES / 16, 1);
     }
     wgmma_commit();
 }

@@ -21,6 +21,11 @@ constexpr int PAIRS = 4;                // of a state warp and the output warps 
 constexpr int OUTPUT_GROUPS = BUFFERS;  // output warps of the same columns, which take turns from chunk to chunk
 constexpr int THREADS = 32 * PAIRS * (1 + OUTPUT_GROUPS);
 constexpr int COLUMNS = 16 * PAIRS;
+#ifdef GDN_WGMMA
+constexpr int FETCHERS = 1;  // threads of an output group that fetch
+#else
+constexpr int FETCHERS = 32 * PAIRS;
+#endif
 constexpr int REFRESH = 8;  // chunks between which the largest element of the state is bounded, not sought
 
 // 16 columns by 32 tokens of a lane: token 8 n + 2 quarter + e % 2 of column group + e / 2 * 8.
@@ -262,7 +267,6 @@ __device__ __forceinline__ void walk_state(Shared& shared, const Task& task) {
         for (int e = 0; e < 4; ++e) slice[at(j, e)] = s[j][e] * scale.down;
 }
 
-// Fetch a chunk's rows and factors; all output warps call it.
 template <class T>
 __device__ __forceinline__ void fetch_part(T& to, const T& from, Barrier& full) {
 #ifdef GDN_WGMMA
@@ -273,12 +277,13 @@ __device__ __forceinline__ void fetch_part(T& to, const T& from, Barrier& full) 
         copy_async<16>(reinterpret_cast<float*>(&to) + i * 4, reinterpret_cast<const float*>(&from) + i * 4, true);
 #endif
 }
+// Fetch a chunk's rows and factors; all warps of an output group call it.
 __device__ __forceinline__ void fetch(Shared& shared, const Task& task, int chunk) {
     const int stage = chunk % STAGES;
     const Chunk& from = task.scratch[chunk];
     Barrier& full = shared.full[stage];
 #ifdef GDN_WGMMA
-    if (threadIdx.x % (32 * PAIRS) != 0) return;
+    if (threadIdx.x % (32 * PAIRS) >= FETCHERS) return;
     expect_bytes(full, sizeof(Rows) + sizeof(StateFactors) + sizeof(OutputFactors));
 #endif
     fetch_part(shared.rows[stage], from.rows[task.key_head], full);
@@ -349,12 +354,6 @@ __device__ __forceinline__ void walk_output(Shared& shared, const Task& task, in
             }
     }
 }
-
-#ifdef GDN_WGMMA
-constexpr int FETCHERS = 1;
-#else
-constexpr int FETCHERS = 32 * PAIRS;
-#endif
 
 __device__ __forceinline__ void init_barriers(Shared& shared) {
     if (threadIdx.x == 0) {

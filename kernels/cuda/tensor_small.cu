@@ -10,7 +10,7 @@ struct Preparation {
     Products products;
     Down down;
     Inversion inversion;
-    Gates<CHUNK> gates;
+    Gates gates;
 };
 static_assert(sizeof(Preparation) <= sizeof(Rows) && 2 * OUTPUT_GROUPS <= STAGES, "room for each group");
 
