@@ -6,12 +6,9 @@ some, and the page says so; a table never mixes runs, nor shapes, head maps or f
 
 from __future__ import annotations
 
-import os
 import re
-import secrets
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,7 +22,7 @@ from reports import cases, figures, tables, verdict, words
 from results.frame import frame
 from results.reference import Reference, references
 from results.schema import Record
-from results.store import ResultsError, load
+from results.store import load, replace_file
 
 CASES_SHOWN = 40
 """Longer lists of cases are folded."""
@@ -123,23 +120,7 @@ def write(text: str, out: Path) -> Path:
     Raises:
         ResultsError: it cannot be done.
     """
-    temporary = out.parent / f".{out.name}-{secrets.token_hex(4)}"
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("x", encoding="utf-8", errors="replace") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(out)
-        finally:
-            with suppress(OSError):
-                temporary.unlink()
-    except OSError as error:
-        raise ResultsError(
-            f"the report {out} cannot be written: {error.strerror or error}; name another file"
-        ) from error
-    return out
+    return replace_file(text, out, "report", "name another file")
 
 
 def _ids(keys: Iterable[str]) -> dict[str, str]:

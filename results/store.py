@@ -153,6 +153,32 @@ def save(record: Record, root: Path) -> Path:
     return draft if record.status == "partial" else final
 
 
+def replace_file(text: str, out: Path, what: str, mend: str) -> Path:
+    """Write a text, whole or not at all; a file that was there is replaced.
+
+    Args:
+        text: what cannot be encoded in UTF-8 becomes a question mark.
+        out: the file; its folder is made.
+        what: what it is, for the error.
+        mend: what to do about the error.
+
+    Raises:
+        ResultsError: it cannot be done.
+    """
+    temporary = out.parent / f".{out.name}-{secrets.token_hex(4)}"
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            _write(temporary, text.encode(errors="replace"))
+            temporary.replace(out)
+        finally:
+            with suppress(OSError):
+                temporary.unlink()
+    except OSError as error:
+        raise ResultsError(f"the {what} {out} cannot be written: {error.strerror or error}; {mend}") from error
+    return out
+
+
 def _put(temporary: Path, final: Path) -> None:
     """Give a file its name, and never take a name from another: a link refuses that, a rename would not."""
     try:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
-import secrets
 import shlex
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,7 +12,7 @@ from kernels.auto import BUILDS, NEVER, Rule
 from kernels.inputs import FAMILIES
 from kernels.timetable import AutoError, Source, Table
 from results.schema import Record, Speed
-from results.store import ResultsError
+from results.store import ResultsError, replace_file
 
 
 def choose_record(records: Sequence[Record], run_id: str | None = None) -> Record | None:
@@ -125,20 +122,4 @@ def write(table: Table, out: Path) -> Path:
     Raises:
         ResultsError: it cannot be done.
     """
-    temporary = out.parent / f".{out.name}-{secrets.token_hex(4)}"
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("x", encoding="utf-8") as file:
-                file.write(table.to_json())
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(out)
-        finally:
-            with suppress(OSError):
-                temporary.unlink()
-    except OSError as error:
-        raise ResultsError(
-            f"the table {out} cannot be written: {error.strerror or error}; name another file with --out"
-        ) from error
-    return out
+    return replace_file(table.to_json(), out, "table", "name another file with --out")
