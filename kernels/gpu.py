@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -72,18 +73,39 @@ def _shared_bytes(source: Source, shape: Shape) -> int:
     return tensor_shared_bytes(source) if source in TENSOR_SOURCES else 0
 
 
-_SCRATCH: dict[tuple[Shape, int], Any] = {}
-
-
-def _scratch(shape: Shape, device: int) -> Any:
-    """The chunked pair's scratch: 25.6 MB for the default shape, allocated on the first use and kept.
+class Scratch:
+    """Float32 scratch of a recurrence: allocated on the first use for a shape on a device, and kept.
 
     Calls on one device share it, so they must be ordered: one stream at a time.
+
+    Args:
+        dimensions: those of the array, from the shape.
     """
-    if (shape, device) not in _SCRATCH:
-        floats = SUPER_BLOCK // CHUNK * shape.value_heads * PREPARED_FLOATS
-        _SCRATCH[shape, device] = cupy.empty(floats, cupy.float32)
-    return _SCRATCH[shape, device]
+
+    def __init__(self, dimensions: Callable[[Shape], tuple[int, ...]]) -> None:
+        self._dimensions = dimensions
+        self._kept: dict[tuple[Shape, int], Any] = {}
+
+    def __call__(self, shape: Shape, device: int) -> Any:
+        """The array for a shape on a device, by its CUDA index."""
+        if (shape, device) not in self._kept:
+            self._kept[shape, device] = cupy.empty(self._dimensions(shape), cupy.float32)
+        return self._kept[shape, device]
+
+    def here(self) -> list[Any]:
+        """All arrays on the current device."""
+        here = cupy.cuda.runtime.getDevice()
+        return [array for (_, device), array in self._kept.items() if device == here]
+
+
+# The chunked pair's: 25.6 MB for the default shape.
+_scratch = Scratch(lambda shape: (SUPER_BLOCK // CHUNK * shape.value_heads * PREPARED_FLOATS,))
+
+
+def too_little_shared(needed: int) -> str | None:
+    """Why a block cannot have so many bytes of shared memory on the current device, or None where it can."""
+    have = current_facts().shared_per_block
+    return None if have >= needed else f"opt-in shared memory is {have:,} bytes a block; {needed:,} are wanted"
 
 
 def checked_device(problem: Problem, out: Array, state: Array) -> int:
@@ -140,17 +162,9 @@ def _enqueue_chunked(problem: Problem, out: Array, state: Array) -> None:
 
 
 def _chunked_unsupported(problem: Problem) -> str | None:
-    device, needed = current_facts(), scan_shared_bytes(SCAN.heads(problem.shape))
-    if device.compute_capability < SCAN.lowest_arch:
-        return f"compute capability is {device.compute_capability}; {SCAN.lowest_arch} is wanted (cp.async)"
-    if device.shared_per_block < needed:
-        return f"opt-in shared memory is {device.shared_per_block:,} bytes a block; {needed:,} are wanted"
-    return None
-
-
-def _chunked_scratch() -> list[Any]:
-    here = cupy.cuda.runtime.getDevice()
-    return [scratch for (_, device), scratch in _SCRATCH.items() if device == here]
+    if (capability := current_facts().compute_capability) < SCAN.lowest_arch:
+        return f"compute capability is {capability}; {SCAN.lowest_arch} is wanted (cp.async)"
+    return too_little_shared(scan_shared_bytes(SCAN.heads(problem.shape)))
 
 
 def _enqueue_dispatched(problem: Problem, out: Array, state: Array) -> None:
@@ -181,5 +195,5 @@ def reference_gpu(problem: Problem) -> tuple[Array, Array]:
 
 register(Recurrence("sequential", "cuda", _enqueue_sequential))
 register(Recurrence("sequential-tuned", "cuda", _enqueue_sequential_tuned))
-register(Recurrence("chunked", "cuda", _enqueue_chunked, unsupported=_chunked_unsupported, scratch=_chunked_scratch))
-register(Recurrence("dispatched", "cuda", _enqueue_dispatched, scratch=_chunked_scratch, minor=True))
+register(Recurrence("chunked", "cuda", _enqueue_chunked, unsupported=_chunked_unsupported, scratch=_scratch.here))
+register(Recurrence("dispatched", "cuda", _enqueue_dispatched, scratch=_scratch.here, minor=True))

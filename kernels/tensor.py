@@ -22,7 +22,7 @@ from kernels.compile import (
     tensor_output_groups,
     tensor_shared_bytes,
 )
-from kernels.gpu import checked_device, current_facts, facts, loaded
+from kernels.gpu import Scratch, checked_device, current_facts, facts, loaded, too_little_shared
 from kernels.problem import Array, Problem, Shape
 from kernels.registry import Recurrence, recurrence, register
 
@@ -55,12 +55,9 @@ class Build:
 
     def unsupported(self, problem: Problem) -> str | None:
         """Why it cannot run on the current device, or None where it can."""
-        device, needed = current_facts(), tensor_shared_bytes(self.scan)
-        if reason := self.scan.unsupported(device.compute_capability):
+        if reason := self.scan.unsupported(current_facts().compute_capability):
             return f"the scan {reason}"
-        if device.shared_per_block < needed:
-            return f"opt-in shared memory is {device.shared_per_block:,} bytes a block; {needed:,} are wanted"
-        return None
+        return too_little_shared(tensor_shared_bytes(self.scan))
 
 
 SM80 = Build(TENSOR_SCAN, TENSOR_SMALL)
@@ -71,22 +68,8 @@ def _best_build() -> Build:
     return SM90A if current_facts().compute_capability == SM90A.scan.only_arch else SM80
 
 
-_ROOMS: dict[tuple[Shape, int], Any] = {}
-
-
-def _rooms(shape: Shape, device: int) -> Any:
-    """Room for the prepared chunks of two spans: [2, floats], allocated on the first use and kept.
-
-    Calls on one device share it, so they must be ordered: one stream at a time.
-    """
-    if (shape, device) not in _ROOMS:
-        _ROOMS[shape, device] = cupy.empty((2, SPAN // CHUNK * tensor_chunk_bytes(shape) // 4), cupy.float32)
-    return _ROOMS[shape, device]
-
-
-def _scratch() -> list[Any]:
-    here = cupy.cuda.runtime.getDevice()
-    return [rooms for (_, device), rooms in _ROOMS.items() if device == here]
+# Room for the prepared chunks of two spans.
+_rooms = Scratch(lambda shape: (2, SPAN // CHUNK * tensor_chunk_bytes(shape) // 4))
 
 
 @functools.cache
@@ -135,24 +118,15 @@ def _enqueue_best(problem: Problem, out: Array, state: Array) -> None:
     _enqueue(_best_build(), problem, out, state)
 
 
-@functools.cache
-def _rule(shape: Shape, device: int) -> auto.Rule:
-    empty = cupy.empty
-    problem = Problem(
-        empty((0, shape.row), cupy.float32),
-        empty((0, shape.value_heads), cupy.float32),
-        empty((0, shape.value_heads), cupy.float32),
-        empty((128, shape.value_heads, 128), cupy.float32),
-        shape.key_heads,
-        shape.head_map,
-    )
-    return auto.rule(auto.shipped_tables(), facts(device), shape, auto.available(problem))
+_RULES: dict[tuple[Shape, int], auto.Rule] = {}
 
 
 def _enqueue_auto(problem: Problem, out: Array, state: Array) -> None:
     """The fastest recurrence by this card's table; the tuned sequential one where the scratch cannot be had."""
-    device = int(cupy.cuda.runtime.getDevice())
-    chosen = recurrence(_rule(problem.shape, device).recurrence(problem.tokens))
+    shape, device = problem.shape, int(cupy.cuda.runtime.getDevice())
+    if (shape, device) not in _RULES:
+        _RULES[shape, device] = auto.rule(auto.shipped_tables(), facts(device), shape, auto.available(problem))
+    chosen = recurrence(_RULES[shape, device].recurrence(problem.tokens))
     try:
         chosen.enqueue(problem, out, state)
     except cupy.cuda.memory.OutOfMemoryError:
@@ -165,7 +139,7 @@ register(
         "cuda",
         _enqueue_best,
         unsupported=lambda problem: _best_build().unsupported(problem),
-        scratch=_scratch,
+        scratch=_rooms.here,
     )
 )
 register(
@@ -174,8 +148,8 @@ register(
         "cuda",
         functools.partial(_enqueue, SM80),
         unsupported=SM80.unsupported,
-        scratch=_scratch,
+        scratch=_rooms.here,
         minor=True,
     )
 )
-register(Recurrence("auto", "cuda", _enqueue_auto, scratch=_scratch))
+register(Recurrence("auto", "cuda", _enqueue_auto, scratch=_rooms.here))
