@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from reports.page import build, write
+from results.ceilings import keep_ceilings, load_ceilings
 from results.keep import Keeper
 from results.reference import references
-from results.store import ResultsError, load
+from results.store import ResultsError, gpu_key, load
 from suite.run import KeepError, Run
 
 pytest_plugins = ["suite.plugin", "pytester"]
@@ -21,6 +22,7 @@ KEEPER = pytest.StashKey[Keeper]()
 def pytest_gdn_start(config: pytest.Config, run: Run) -> None:
     try:
         keeper = config.stash[KEEPER] = Keeper(run, run.options.results)
+        run.ceilings = load_ceilings(run.options.results, gpu_key(run.environment))
     except ResultsError as error:
         raise pytest.UsageError(str(error)) from None
     run.save = keeper.draft
@@ -33,6 +35,11 @@ def pytest_gdn_finish(config: pytest.Config, run: Run, complete: bool) -> list[s
     except ResultsError as error:
         rescued = keeper.finish(complete, Path(tempfile.gettempdir()) / "gdn-bench")
         raise KeepError(f"{error}. The record of this run is {rescued}; move it once there is room") from None
+    try:
+        if run.ceilings and (kept := keep_ceilings(run.ceilings, root, gpu_key(run.environment))):
+            lines.append(f"the card's peak rates: {kept}")
+    except ResultsError as error:
+        raise KeepError(f"{error}. {lines[0]}") from None
     loaded = load(root)
     try:
         lines.append(f"report: {write(build(loaded.records, loaded.problems, references()), root / 'report.html')}")

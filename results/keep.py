@@ -60,6 +60,9 @@ class Keeper:
             method=run.method,
             environment=environment,
             cases=tuple(run.cases),
+            groups=tuple(run.groups),
+            canaries=tuple(run.canaries),
+            ceilings=run.ceilings,
             notes=tuple(run.notes),
         )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from suite.facts import Clocks, Environment
+from suite.facts import Clocks, Environment, Look
 
 ROOT = Path(__file__).parent.parent
 
@@ -80,6 +80,26 @@ class Nvml:
             power_w=None if power is None else power / 1000,
             throttle=None if reasons is None else self._reasons(reasons),
         )
+
+    def look(self) -> Look:
+        """Clocks, other processes and time held back at this moment; takes some milliseconds."""
+        running = self.ask("nvmlDeviceGetComputeRunningProcesses")
+        held = [
+            self.ask("nvmlDeviceGetViolationStatus", policy)
+            for policy in (self._nvml.NVML_PERF_POLICY_POWER, self._nvml.NVML_PERF_POLICY_THERMAL)
+        ]
+        known = [int(one.violationTime) for one in held if one is not None]
+        return Look(
+            clocks=self.clocks(),
+            # One of them is this process; its number may be another one in a container.
+            others=None if running is None else max(0, len(running) - 1),
+            throttled_ns=sum(known) if known else None,
+        )
+
+    def most_sm_mhz(self) -> int | None:
+        """The highest SM clock of the card, MHz."""
+        found: int | None = self.ask("nvmlDeviceGetMaxClockInfo", self._nvml.NVML_CLOCK_SM)
+        return found
 
     def _reasons(self, bits: int) -> str:
         names = {

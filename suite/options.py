@@ -9,6 +9,8 @@ from kernels import ProblemError, Shape, recurrence, recurrences
 from kernels.detect import Gpu
 from kernels.inputs import FAMILIES
 from kernels.problem import HEAD_DIM
+from suite.quality import CARD, HOST, Bounds
+from suite.sampling import Policy
 
 
 class OptionError(ValueError):
@@ -25,9 +27,10 @@ class Plan:
         fp64_up_to: the greatest token count that is held against FP64.
         determinism: token counts that are rerun.
         reruns: reruns of each, compared with the first run.
-        rounds: least and most samples of a case; they end between the two once the budget is spent.
-        budget_s: seconds of samples for one token count, all recurrences together.
-        warmup_s: seconds of calls before the first sample of the run.
+        hot: how long to sample with a hot L2 cache; its warm-up is that of the run's first group.
+        cold: the same with a cold one.
+        host_times: how often the host time of a call is taken.
+        bounds: what makes a measurement inconclusive.
     """
 
     speed: tuple[int, ...]
@@ -35,9 +38,10 @@ class Plan:
     fp64_up_to: int
     determinism: tuple[int, ...]
     reruns: int
-    rounds: tuple[int, int]
-    budget_s: float
-    warmup_s: float
+    hot: Policy
+    cold: Policy
+    host_times: int
+    bounds: Bounds
 
 
 _EDGES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 257)
@@ -49,9 +53,10 @@ PLANS = {
         fp64_up_to=8192,
         determinism=(130, 200, 600, 1000, 2048, 4099, 8192),
         reruns=199,
-        rounds=(20, 200),
-        budget_s=0.5,
-        warmup_s=0.5,
+        hot=Policy(rounds=(30, 300), precision=0.005, budget_s=0.5, warmup_s=0.5),
+        cold=Policy(rounds=(10, 100), precision=0.01, budget_s=0.25),
+        host_times=11,
+        bounds=CARD,
     ),
     # A NumPy recurrence takes about a millisecond a token: what fits two minutes on two cores.
     "host": Plan(
@@ -60,9 +65,10 @@ PLANS = {
         fp64_up_to=257,
         determinism=(130, 200),
         reruns=9,
-        rounds=(5, 30),
-        budget_s=2.0,
-        warmup_s=0.2,
+        hot=Policy(rounds=(6, 30), precision=0.02, budget_s=0.7, warmup_s=0.2, warmup_most_s=0.2),
+        cold=Policy(rounds=(6, 30), precision=0.02, budget_s=0.7),
+        host_times=1,
+        bounds=HOST,
     ),
 }
 

@@ -20,6 +20,9 @@ LINES = pytest.StashKey[list[str]]()
 NOTHING_MEASURED = 4
 """Exit code of a run in which no case could be measured: silence must not read as passed."""
 
+UNJUDGED = ("not measured", "inconclusive")
+"""Outcomes that are neither green nor red."""
+
 NOT_KEPT = 4
 """Exit code of a run whose record or report could not be written."""
 
@@ -174,8 +177,10 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if run is None:
         return
     complete = len(run.cases) == len(run.planned) and not session.shouldstop and not session.shouldfail
-    if exitstatus == pytest.ExitCode.OK and all(case.outcome == "not measured" for case in run.cases):
+    if exitstatus == pytest.ExitCode.OK and all(case.outcome in UNJUDGED for case in run.cases):
         session.exitstatus = NOTHING_MEASURED
+    if exitstatus != pytest.ExitCode.INTERRUPTED:
+        run.finish()
     try:
         lines = session.config.hook.pytest_gdn_finish(config=session.config, run=run, complete=complete)
     except KeepError as error:

@@ -158,7 +158,7 @@ def test_a_wrong_recurrence_gets_no_time_and_the_others_do(run: Run, monkeypatch
     assert cases["planted"].samples_ns == ()
     assert cases["planted"].median_ns is None
     assert cases["host-sequential"].outcome == "green"
-    assert len(cases["host-sequential"].samples_ns) >= run.options.plan.rounds[0]
+    assert len(cases["host-sequential"].samples_ns) >= run.options.plan.hot.rounds[0]
 
 
 def test_an_unstable_recurrence_gets_no_time(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,13 +10,17 @@ import pytest
 
 from kernels import Shape
 from kernels.compile import (
+    CANARY_COPY,
+    CANARY_FMA,
     CUDA_SOURCES,
+    HOLD,
     PREPARE,
     REFERENCE,
     SCAN,
     SEQUENTIAL,
     SEQUENTIAL_TUNED,
     SOURCES,
+    STAMP,
     TENSOR_PREPARE,
     TENSOR_SCAN,
     TENSOR_SCAN_WGMMA,
@@ -48,6 +52,10 @@ BLOCKS = {  # threads of a block, and blocks that must fit an SM
     TENSOR_SMALL: lambda heads, arch: (256, 1),
     TENSOR_SMALL_WGMMA: lambda heads, arch: (384, 1),
     REFERENCE: lambda heads, arch: (256, 1),
+    STAMP: lambda heads, arch: (32, 1),
+    HOLD: lambda heads, arch: (1, 1),
+    CANARY_FMA: lambda heads, arch: (256, 4 if arch == 75 else 6),
+    CANARY_COPY: lambda heads, arch: (256, 4 if arch == 75 else 6),
 }
 WGMMA = [source for source in TENSOR_SOURCES if source.only_arch]
 
