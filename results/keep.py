@@ -63,6 +63,8 @@ class Keeper:
             groups=tuple(run.groups),
             canaries=tuple(run.canaries),
             ceilings=run.ceilings,
+            night=run.options.night,
+            process=run.options.process,
             notes=tuple(run.notes),
         )
 

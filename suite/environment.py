@@ -62,6 +62,7 @@ class Nvml:
         self._nvml = pynvml
         pynvml.nvmlInit()
         self._handle = pynvml.nvmlDeviceGetHandleByPciBusId(bus_id)
+        self.own_processes = 1
 
     def ask(self, function: str, *arguments: Any) -> Any:
         try:
@@ -91,8 +92,8 @@ class Nvml:
         known = [int(one.violationTime) for one in held if one is not None]
         return Look(
             clocks=self.clocks(),
-            # One of them is this process; its number may be another one in a container.
-            others=None if running is None else max(0, len(running) - 1),
+            # Counted, not told apart by their numbers: in a container these are others than NVML's.
+            others=None if running is None else max(0, len(running) - self.own_processes),
             throttled_ns=sum(known) if known else None,
         )
 

@@ -86,6 +86,10 @@ class Options:
         families: input families of the checks; the first is timed as well.
         results: the results folder.
         said: one line on a choice that the user did not make, or an empty text.
+        processes: how many fresh processes time, after this one has checked; 0: this one times as well.
+        night: shared by the processes of one night, or None.
+        process: which of the night's processes this is, from 1 on; None in the one that starts them.
+        red: recurrences that get no time, as a check of the night was red.
     """
 
     platform: str
@@ -96,6 +100,10 @@ class Options:
     families: tuple[str, ...]
     results: Path
     said: str = ""
+    processes: int = 0
+    night: str | None = None
+    process: int | None = None
+    red: tuple[str, ...] = ()
 
     @property
     def plan(self) -> Plan:
@@ -170,6 +178,17 @@ def parse_families(text: str) -> tuple[str, ...]:
         if name not in FAMILIES:
             raise OptionError(f"--gdn-inputs has {name!r}; there are {', '.join(FAMILIES)}")
     return tuple(dict.fromkeys(_items("--gdn-inputs", text)))
+
+
+def parse_processes(text: str) -> int:
+    """How many fresh processes time.
+
+    Raises:
+        OptionError: it is no number from 0 to 1000.
+    """
+    if not text.isascii() or not text.isdecimal() or int(text) > 1000:
+        raise OptionError(f"--gdn-processes is {text!r}; give a number from 0 to 1000")
+    return int(text)
 
 
 def choose_device(text: str, found: Gpu) -> tuple[str, int, str]:

@@ -121,6 +121,8 @@ class Run:
 
         cupy.cuda.Device(options.device).use()
         environment, nvml = collect(options.device)
+        if nvml and options.process is not None:
+            nvml.own_processes = 2  # the one that started this one waits, with a context of its own
         return cls(options, environment, GraphClock(), nvml)
 
     @property
@@ -256,7 +258,9 @@ class Run:
         }
 
     def _red(self, item: Item) -> str:
-        """Why the recurrence gets no time: a red check of this run, or of this very case, made now."""
+        """Why the recurrence gets no time: a red check of this run or night, or of this very case, made now."""
+        if item.recurrence in self.options.red:
+            return "no time: a check of this night was red; the night's first record tells which"
         for case in self.cases:
             if case.recurrence == item.recurrence and case.outcome == "red" and not isinstance(case, Speed):
                 kind = "accuracy" if isinstance(case, Accuracy) else "determinism"
@@ -356,6 +360,15 @@ class Run:
         if self.ceilings is None and self.options.platform == "cuda" and not held:
             mhz = self.nvml.most_sm_mhz() if self.nvml else None
             self.ceilings = ceilings(self.canaries, self.environment, getattr(self.clock, "l2_bytes", None), mhz)
+
+    def release(self) -> None:
+        """Give the inputs' memory back, so that a fresh process has it."""
+        self._inputs.clear()
+        self._truths.clear()
+        if self.options.platform == "cuda":
+            import cupy
+
+            cupy.get_default_memory_pool().free_all_blocks()
 
     def finish(self) -> None:
         """After the last case: the canaries once more, and what they and the clock have to say."""
