@@ -1,0 +1,93 @@
+"""What is made of a profiler's table, and of a machine without one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports import profile as reported
+from reports.cli import main
+from reports.profile import Row, keep, lines, rows
+from suite.profile import REPEATS, Kernels, ProfileError, cases, ours, parse, program
+from tests.fabricate import environment
+from tests.simulated import Cost, Device, work
+
+HEAD = '"ID","Process ID","Kernel Name","Context","Section Name","Metric Name","Metric Unit","Metric Value"'
+
+
+def table(calls: list[list[tuple[str, str]]], unit: str = "ns") -> str:
+    """ncu's output: the program's, its own remarks, then a row for each kernel and, in front of each call, a stamp."""
+    kernels = [one for call in calls for one in (("gdn_stamp", "900"), *call)]
+    body = [
+        f'"{i}","77","{name}","1","Command line profiler metrics","gpu__time_duration.sum","{unit}","{value}"'
+        for i, (name, value) in enumerate(kernels)
+    ]
+    return "\n".join(["==PROF== Connected to process 77", "some output", HEAD, *body])
+
+
+def test_a_calls_kernels_are_added_up_and_the_median_call_is_taken() -> None:
+    one = [[("gdn_sequential", "18,400")]] * (REPEATS - 1) + [[("gdn_sequential", "99,000")]]
+    two = [[("gdn_chunked_prepare", "7000"), ("gdn_chunked_scan", "12000.5")]] * REPEATS
+    expected = cases(["sequential", "chunked"], [32])
+    assert parse(table([*one, *two]), expected) == {
+        ("sequential", 32): Kernels(18_400.0, 1),
+        ("chunked", 32): Kernels(19_000.5, 2),
+    }
+
+
+def test_units_are_read() -> None:
+    calls = [[("k", "1.5")]] * REPEATS
+    assert parse(table(calls, "us"), [("k", 1)])[("k", 1)].ns == 1500.0
+    with pytest.raises(ProfileError, match="in 'cycle'; a unit of time is wanted"):
+        parse(table(calls, "cycle"), [("k", 1)])
+
+
+def test_a_table_that_is_missing_or_short_is_said() -> None:
+    with pytest.raises(ProfileError, match="ncu printed no table:\n==ERROR== no permission"):
+        parse("==ERROR== no permission", [("k", 1)])
+    with pytest.raises(ProfileError, match=f"ncu saw 1 calls; {REPEATS} are expected"):
+        parse(table([[("k", "1")]]), [("k", 1)])
+
+
+def test_the_program_runs_the_cases_in_their_order() -> None:
+    assert program(["a", "b"], [32, 512])[1:] == ["-m", "suite.profile", "--recurrences", "a,b", "--tokens", "32,512"]
+    assert cases(["a", "b"], [32, 512]) == [("a", 32), ("b", 32), ("a", 512), ("b", 512)]
+
+
+def test_our_times_are_the_hot_ones() -> None:
+    device = Device({"a": Cost(198_000.0), "b": Cost(1_980_000.0)})
+    found = ours(device, ["a", "b"], [32], lambda name, tokens: work(name))
+    assert found == {("a", 32): pytest.approx(1e5, rel=0.01), ("b", 32): pytest.approx(1e6, rel=0.01)}
+
+
+def test_both_are_shown_and_what_is_too_far_apart_is_marked(tmp_path: Path) -> None:
+    seen = {("sequential", 32): Kernels(17_500.0, 1), ("chunked", 2048): Kernels(490_000.0, 2)}
+    found = rows({("sequential", 32): 18_400.0, ("chunked", 2048): 500_528.0}, seen)
+    assert [one.agrees for one in found] == [True, False]
+    _, _, near, far = lines(found)
+    assert near.endswith("+0.90 us, +5.1%")
+    assert far.endswith("+10.53 us, +2.1%  (farther apart than they should be)")
+    file = keep(found, ["ncu"], environment(), tmp_path, "card")
+    assert file.parent == tmp_path / "profiles/card"
+    assert '"ncu_ns": 490000.0' in file.read_text()
+
+
+@pytest.mark.parametrize(("tokens", "apart", "agrees"), [(32, 999, True), (32, 1001, False), (512, 1001, True)])
+def test_short_calls_are_held_to_a_microsecond(tokens: int, apart: float, agrees: bool) -> None:
+    assert Row(recurrence="a", tokens=tokens, kernels=1, ncu_ns=1e5, ours_ns=1e5 + apart).agrees is agrees
+
+
+def test_without_ncu_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(ProfileError, match="ncu is not on the PATH"):
+        reported.profile(["sequential"], [32])
+
+
+def test_without_a_gpu_nothing_is_profiled(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    from kernels.detect import Gpu
+
+    monkeypatch.setattr("kernels.detect.gpu", lambda: Gpu(False, "no driver", False))
+    assert main(["doctor", "--profile"]) == 4
+    assert "there is no GPU to profile: no driver" in capsys.readouterr().err
