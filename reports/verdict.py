@@ -106,7 +106,7 @@ def silence(newest: Record, shown: pd.DataFrame, missing: pd.DataFrame) -> list[
         places = [cases.title(place) for place in cases.places(shown)]
         said.append(
             f"Covered: {'; '.join(places)}. Other head counts, head maps and inputs are not, nor is anything but one "
-            "layer and one sequence in FP32 with warm caches."
+            f"layer and one sequence in FP32{'' if shown['cold_us'].notna().any() else ' with warm caches'}."
         )
     return said
 

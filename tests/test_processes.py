@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from results.night import aa, change, nights, spreads, summary
-from results.schema import Group, Record, Speed
+from results.schema import Record, Speed
 from results.store import load
 from suite.processes import arguments, new_night, said
-from tests.fabricate import record, speed
+from tests.fabricate import group, record, speed
 from tests.test_suite import suite
 
 OURS = ["--gdn-night=n", "--gdn-process=2", "--gdn-red=a,b"]
@@ -42,28 +41,13 @@ def test_a_process_is_told_in_a_line() -> None:
 
 def night(*medians: float, ratio: float = 1.001) -> list[Record]:
     """Records of a night whose processes had these medians, in nanoseconds."""
-    group: Any = {
-        "tokens": 2048,
-        "shape": "16x48x128",
-        "head_map": "tiled",
-        "inputs": "normal",
-        "recurrences": ("sequential",),
-        "warmup_s": 0.5,
-        "stationary": True,
-        "wall_s": 1.0,
-        "device_s": 0.8,
-        "twin_of": "sequential",
-        "twin": {},
-    }
-    from results.schema import Times
-
     return [
         record(
             run_id=f"r{place}",
             night="n",
             process=place,
             cases=(speed(median_ns=ns),),
-            groups=(Group(**{**group, "twin": Times()}, aa_ratio=ratio),),
+            groups=(group(aa_ratio=ratio),),
         )
         for place, ns in enumerate(medians, 1)
     ]

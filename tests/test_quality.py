@@ -8,32 +8,11 @@ import pytest
 
 from kernels import Shape
 from suite.clock import HostTime, Sample
-from suite.facts import Canary, Ceilings, Clocks, Group, Look, Times
+from suite.facts import Ceilings, Clocks, Look
 from suite.limits import SLACK, demand, limit_ns, measured, too_fast
 from suite.quality import CARD, HOST, judge_canaries, judge_case, judge_group, judge_host, throttling
 from suite.sampling import Taken
-
-
-def group(**overrides: Any) -> Group:
-    values: dict[str, Any] = {
-        "tokens": 2048,
-        "shape": "16x48x128",
-        "head_map": "tiled",
-        "inputs": "normal",
-        "recurrences": ("sequential",),
-        "warmup_s": 0.5,
-        "stationary": True,
-        "wall_s": 1.0,
-        "device_s": 0.8,
-        "twin_of": "sequential",
-        "twin": Times(),
-        "aa_ratio": 1.001,
-        "sm_mhz": 1980.0,
-        "clock_spread": 0.001,
-        "before": Look(others=0, throttled_ns=5),
-        "after": Look(others=0, throttled_ns=5),
-    }
-    return Group(**values | overrides)
+from tests.fabricate import canaries, group
 
 
 def taken(count: int = 30, dropped: int = 0, spread: float = 0.001) -> Taken:
@@ -114,23 +93,17 @@ def test_the_host_time_of_a_call() -> None:
     )
 
 
-def canaries(after: float) -> list[Canary]:
-    return [
-        Canary(name="fma", when=when, work=2e10, times=Times(median_ns=ns, low_ns=ns * 0.99))  # type: ignore[arg-type]
-        for when, ns in (("before", 4e5), ("after", 4e5 * after))
-    ]
-
-
 def test_the_canary_tells_a_machine_that_changed() -> None:
-    assert judge_canaries(canaries(1.01), CARD) == ()
-    (said,) = judge_canaries(canaries(1.03), CARD)
+    assert judge_canaries(canaries(3.3e5, 3.33e5), CARD) == ()
+    said, _ = judge_canaries(canaries(3.3e5, 3.4e5), CARD)
     assert said.startswith("the canary fma took +3.0% after the run against before it")
-    assert judge_canaries(canaries(1.03)[:1], CARD) == ()
+    assert judge_canaries(canaries(3.3e5, 3.4e5)[:1], CARD) == ()
 
 
 def test_the_ceilings_are_the_canaries_best() -> None:
-    assert measured(canaries(0.5), "fma") == pytest.approx(2e10 / (4e5 * 0.5 * 0.99) * 1e9)
-    assert measured(canaries(1.0), "copy") is None
+    both = list(canaries(3.3e5, 3.2e5))
+    assert measured(both, "fma") == pytest.approx(2e10 / (3.2e5 * 0.997) * 1e9)
+    assert measured(both, "tensor") is None
 
 
 CEILINGS = Ceilings(fma_flops=60e12, copy_bytes_per_s=4e12, tensor_flops=990e12, l2_bytes=60 * 2**20)
