@@ -190,11 +190,14 @@ class GraphClock:
     def host(self, prepared: Prepared) -> HostTime:
         with self._stream, self._range(f"{prepared.work.name}, host"):
             prepared.work.reset()
-            call = self._enqueueing_ns(prepared.work.call)
+            free = self._cupy.cuda.Device().mem_info[0]
+            with self._requests() as sizes:
+                call = self._enqueueing_ns(prepared.work.call)
+            lost = free - self._cupy.cuda.Device().mem_info[0]
+            if not sizes and lost > 0:  # taken from the device without the pool, and kept
+                sizes.append(int(lost))
             replay = self._enqueueing_ns(prepared.one) if prepared.captured else None
-            allocations, size = self._allocations(prepared.work.call)
-            self._stream.synchronize()
-        return HostTime(call, replay, allocations, size)
+        return HostTime(call, replay, len(sizes), sum(sizes))
 
     def _enqueueing_ns(self, enqueue: Call) -> float:
         """Host time of an enqueueing onto the idle stream, which is idle again afterwards."""
@@ -205,12 +208,13 @@ class GraphClock:
         self._stream.synchronize()
         return float(spent)
 
-    def _allocations(self, call: Call) -> tuple[int, int]:
-        """(how often, how many bytes) a call asks CuPy's pool for, or takes from the device by other ways and keeps.
+    @contextlib.contextmanager
+    def _requests(self) -> Iterator[list[int]]:
+        """The sizes that CuPy's pool is asked for.
 
         What a call takes and gives back leaves the pool as it was: requests are counted where they are made.
         """
-        device, sizes = self._cupy.cuda.Device(), list[int]()
+        sizes: list[int] = []
 
         class Requests(self._cupy.cuda.MemoryHook):  # type: ignore[misc, name-defined]
             name = "gdn-bench"
@@ -218,13 +222,8 @@ class GraphClock:
             def malloc_preprocess(self, **request: Any) -> None:
                 sizes.append(int(request["size"]))
 
-        free = device.mem_info[0]
         with Requests():
-            call()
-        lost = free - device.mem_info[0]
-        if not sizes and lost > 0:
-            sizes.append(int(lost))
-        return len(sizes), sum(sizes)
+            yield sizes
 
 
 def _repeat(call: Call, calls: int) -> None:

@@ -55,7 +55,7 @@ PLANS = {
         reruns=199,
         hot=Policy(rounds=(30, 300), precision=0.005, budget_s=0.5, warmup_s=0.5),
         cold=Policy(rounds=(10, 100), precision=0.01, budget_s=0.25),
-        host_times=11,
+        host_times=5,
         bounds=CARD,
     ),
     # A NumPy recurrence takes about a millisecond a token: what fits two minutes on two cores.

@@ -244,7 +244,10 @@ def _finish(session: pytest.Session, run: Run, exitstatus: int) -> list[str]:
     if exitstatus == pytest.ExitCode.OK and all(case.outcome in UNJUDGED for case in run.cases):
         session.exitstatus = NOTHING_MEASURED
     if exitstatus != pytest.ExitCode.INTERRUPTED:
-        run.finish()
+        try:
+            run.finish()
+        except RuntimeError as error:  # CUDA's are such; what was measured before must be kept
+            run.notes.append(f"the canaries after the times failed: {error}")
     return session.config.hook.pytest_gdn_finish(config=session.config, run=run, complete=complete) or []
 
 

@@ -24,6 +24,10 @@ SHORT_TOKENS = 512
 """Below, a call is so short that the event's resolution and the launch weigh in: `Bounds.aa_short` holds."""
 
 
+HELD_NS = 1_000_000
+"""Time held back, in nanoseconds, below which it does not count."""
+
+
 @dataclass(frozen=True)
 class Bounds:
     """What a platform's measurements must keep to, all of them relative: 0.005 is half a per cent.
@@ -89,7 +93,7 @@ def throttling(before: Look, after: Look) -> str:
     held = None
     if before.throttled_ns is not None and after.throttled_ns is not None:
         held = after.throttled_ns - before.throttled_ns
-    if held and held > 0:
+    if held and held >= HELD_NS:
         reasons[f"for {held / 1e6:,.0f} ms"] = None
     return ", ".join(reasons)
 
