@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import msgspec
 import pytest
 
 from reports import measured as pictures
@@ -97,3 +98,13 @@ def test_the_same_records_give_the_same_bytes() -> None:
 )
 def test_rates(value: float, text: str) -> None:
     assert rate(value) == text
+
+
+def test_inconclusive_times_win_nothing() -> None:
+    """They stay in the table; the headline and the crossover rest on green ones alone."""
+    steady = measured()
+    doubtful = [msgspec.structs.replace(case, outcome="inconclusive", reason="shaky") for case in steady.cases[2:]]
+    texts = [build([one], [], []) for one in (steady, measured(cases=(*steady.cases[:2], *doubtful)))]
+    assert ["times as fast at 2,048 tokens" in text for text in texts] == [True, False]
+    assert ["512 µs" in text for text in texts] == [True, True]
+    assert "4 times inconclusive" in texts[1]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from suite.clock import HostTime
 from suite.sampling import Policy, Taken, host_time, order_effect, paired, take, warm_up
 from tests.simulated import Cost, Device, work
 
@@ -160,3 +161,16 @@ def test_host_times_are_medians_and_allocations_those_of_every_call() -> None:
     assert found.replay_ns is not None
     assert found.replay_ns < 6_000
     assert (found.allocations, found.allocated_bytes) == (1, 25_559_040)
+
+
+def test_what_only_a_first_call_allocates_is_not_held_against_it() -> None:
+    """Scratch that is made once and kept."""
+
+    class Once(Device):
+        def host(self, prepared: Any) -> HostTime:
+            self.time += 1.0
+            return HostTime(12e3, 5e3, int(self.time == 1.0), 4096 * int(self.time == 1.0))
+
+    device = Once()
+    found = host_time(device, device.prepare(work("one")), 5)
+    assert (found.allocations, found.allocated_bytes) == (0, 0)
