@@ -356,8 +356,9 @@ class Run:
         except MemoryError as error:  # CuPy's is one too
             self.notes.append(f"no canary {when} the times: out of memory: {error}")
             return
-        held = quality.throttling(before, self.look())
-        if self.ceilings is None and self.options.platform == "cuda" and not held:
+        after = self.look()
+        quiet = not quality.throttling(before, after) and not any(look.others for look in (before, after))
+        if self.ceilings is None and self.options.platform == "cuda" and quiet:
             mhz = self.nvml.most_sm_mhz() if self.nvml else None
             self.ceilings = ceilings(self.canaries, self.environment, getattr(self.clock, "l2_bytes", None), mhz)
 

@@ -11,6 +11,9 @@ import pytest
 
 from kernels import Shape, recurrence
 from kernels.inputs import make
+from reports.page import build
+from results.keep import Keeper
+from results.store import load
 from suite import checks, options
 from suite.environment import collect
 from suite.facts import Ceilings, Speed
@@ -169,3 +172,17 @@ def test_only_the_first_group_warms_up_for_long(measure: Measure) -> None:
     run, _ = measure(Device(COSTS), tokens=(32, 600))
     assert run.groups[0].warmup_s >= 0.5 > 5 * run.groups[1].warmup_s
     assert Item("speed", "host-chunked", 600, "normal") not in run._timed
+
+
+def test_the_record_of_a_disturbed_run_is_stored_and_shown(measure: Measure, tmp_path: Path) -> None:
+    run, cases = measure(Device(COSTS, throttled=[(1.3, 1.4, 1410.0)], outliers=(0.05, 2.0)), tokens=(32, 600))
+    Keeper(run, tmp_path).finish(complete=True)
+    loaded = load(tmp_path)
+    assert loaded.problems == ()
+    (record,) = loaded.records
+    assert list(record.cases) == [case for case in run.cases if isinstance(case, Speed)] == cases
+    assert [group.tokens for group in record.groups] == [32, 600]
+    assert (record.method.id, record.method.l2, record.method.precision) == ("simulated-2", "hot and cold", 0.005)
+    page = build(loaded.records, (), ())
+    assert "the card held its clocks back" in page
+    assert "How good the measurement was" in page
