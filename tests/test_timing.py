@@ -14,12 +14,12 @@ from kernels.inputs import make
 from reports.page import build
 from results.keep import Keeper
 from results.store import load
-from suite import checks, options
+from suite import checks, options, timing
 from suite.environment import collect
 from suite.facts import Ceilings, Speed
 from suite.options import Options
 from suite.run import Item, Run, items
-from tests.simulated import Cost, Device, with_bit_flips
+from tests.simulated import Cost, Device, with_bit_flips, work
 
 NAMES = ("host-sequential", "host-chunked")
 COSTS = {
@@ -186,3 +186,16 @@ def test_the_record_of_a_disturbed_run_is_stored_and_shown(measure: Measure, tmp
     page = build(loaded.records, (), ())
     assert "the card held its clocks back" in page
     assert "How good the measurement was" in page
+
+
+def test_a_recurrence_more_costs_time_in_proportion() -> None:
+    """The calls of a group run for most of its time, however many recurrences it has."""
+    plan, seconds = options.PLANS["cuda"], {}
+    for number in (2, 4, 8):
+        device = Device({}, noise=0.001)
+        works = [work(str(place)) for place in range(number)]
+        found = timing.sample(device, works, replace(plan.hot, warmup_s=0.0), plan.cold, now=device.now)
+        seconds[number] = found.wall_s
+        assert found.device_s > 0.6 * found.wall_s
+    assert seconds[4] == pytest.approx(2 * seconds[2], rel=0.05)
+    assert seconds[8] == pytest.approx(4 * seconds[2], rel=0.05)
