@@ -125,7 +125,7 @@ def _quality(groups: Sequence[Group], speed: Sequence[Speed]) -> Table:
                 Cell(f"{len(dropped)}", hint="; ".join(dict.fromkeys(one.reason for one in dropped[:5]))),
                 Cell(f"{group.device_s / group.wall_s:.0%}" if group.wall_s else words.ABSENT),
                 Cell(
-                    "; ".join(group.reasons) or "steady",
+                    "; ".join(group.reasons) or "within its bounds",
                     outcome="inconclusive" if group.reasons else "green",
                 ),
             ]

@@ -190,12 +190,14 @@ def _measuring(records: Sequence[Record], anchor: str) -> Section | None:
     if found is None or found.quality is None:
         return None
     doubtful = sum(row[-1].outcome != "green" for row in found.quality.rows)
-    summary = f"{doubtful} of {len(found.quality.rows)} alternations are inconclusive" if doubtful else "steady"
+    summary = (
+        f"{doubtful} of {len(found.quality.rows)} alternations are inconclusive" if doubtful else "within its bounds"
+    )
     drawn = [
         (
             measured.aa(records, found.run_id, f"{anchor}-aa"),
-            "The baseline measured twice under two names, with the 95 % interval. Beyond the dotted lines nothing is "
-            "judged. Grey: other runs.",
+            "The baseline measured twice under two names, with the 95 % interval. On a GPU, beyond the dotted lines "
+            "nothing is judged. Grey: other runs.",
         ),
         (
             measured.canaries(records, f"{anchor}-canaries"),
