@@ -233,7 +233,8 @@ def _repeat(call: Call, calls: int) -> None:
 
 def sm_clock(before: np.ndarray, after: np.ndarray) -> float | None:
     """MHz between two rows of stamps, (cycles, nanoseconds) by SM; the median of those that both rows have."""
-    cycles = after[::2].astype(np.int64) - before[::2].astype(np.int64)
-    ns = after[1::2].astype(np.int64) - before[1::2].astype(np.int64)
-    both = (before[1::2] > 0) & (after[1::2] > 0) & (ns > 0)
-    return float(np.median(cycles[both] / ns[both]) * 1e3) if both.any() else None
+    both = np.flatnonzero((before[1::2] > 0) & (after[1::2] > before[1::2]))
+    if not both.size:
+        return None
+    cycles, ns = ((after[first::2][both] - before[first::2][both]).astype(np.int64) for first in (0, 1))
+    return float(np.median(cycles / ns) * 1e3)
