@@ -232,9 +232,9 @@ def _repeat(call: Call, calls: int) -> None:
 
 
 def sm_clock(before: np.ndarray, after: np.ndarray) -> float | None:
-    """MHz between two rows of stamps, (cycles, nanoseconds) by SM; the median of those that both rows have."""
+    """MHz between two rows of stamps, (cycles, nanoseconds) by SM; the middle one of those that both rows have."""
     both = np.flatnonzero((before[1::2] > 0) & (after[1::2] > before[1::2]))
     if not both.size:
         return None
     cycles, ns = ((after[first::2][both] - before[first::2][both]).astype(np.int64) for first in (0, 1))
-    return float(np.median(cycles / ns) * 1e3)
+    return float(np.sort(cycles / ns)[both.size // 2] * 1e3)  # np.median takes five times as long
