@@ -54,6 +54,23 @@ def test_a_cold_sample_is_one_call_after_a_flush(device: Device, clock: GraphClo
     assert device.log == ["[some, 32 tokens, cold", "reset", "stamp", "flush", "hold", "call", "stamp", "]"]
 
 
+def test_what_a_second_call_sets_up_does_not_run_behind_a_hold(device: Device, clock: GraphClock) -> None:
+    """Such as the graph of a call that comes again: making it waits for the device."""
+    calls = []
+
+    def call() -> None:
+        calls.append(1)
+        if len(calls) == 2:
+            device.synchronize()
+        device.kernel("call", 20_000.0)
+
+    before = device.ns
+    ready = clock.prepare(Work(call))
+    assert ready.captured
+    assert clock.sample(ready).fault == ""
+    assert device.ns - before < HOLD_NS
+
+
 def test_the_stamps_tell_the_sm_clock(device: Device, clock: GraphClock) -> None:
     assert clock.sample(clock.prepare(kernel(device, 20_000.0))).sm_mhz == pytest.approx(MHZ, rel=1e-3)
 
