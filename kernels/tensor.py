@@ -25,10 +25,7 @@ from kernels.compile import (
 from kernels.gpu import Scratch, checked_device, current_facts, facts, loaded, too_little_shared
 from kernels.problem import Array, Problem, Shape
 from kernels.registry import Recurrence, recurrence, register
-
-SPAN = 1024
-"""Tokens that are prepared at once, while the scan works on those before them. Of 512, 1024, 2048 and 4096 it was
-the fastest on an H200 at 2,048 and at 8,192 tokens."""
+from kernels.spans import LARGEST_SPAN, spans
 
 
 @dataclass(frozen=True)
@@ -69,7 +66,7 @@ def _best_build() -> Build:
 
 
 # Room for the prepared chunks of two spans.
-_rooms = Scratch(lambda shape: (2, SPAN // CHUNK * tensor_chunk_bytes(shape) // 4))
+_rooms = Scratch(lambda shape: (2, LARGEST_SPAN // CHUNK * tensor_chunk_bytes(shape) // 4))
 
 
 @functools.cache
@@ -91,18 +88,18 @@ def _enqueue(build: Build, problem: Problem, out: Array, state: Array) -> None:
     prepare, scan = loaded(TENSOR_PREPARE, shape, device), loaded(build.scan, shape, device)
     rooms, (side, fork, join) = _rooms(shape, device), _side(device)
     here = cupy.cuda.get_current_stream()
-    starts = list(range(0, tokens, SPAN))
+    ends = spans(tokens)
 
     def chunks(index: int) -> int:
-        return -(-min(SPAN, tokens - starts[index]) // CHUNK)
+        return -(-(ends[index + 1] - ends[index]) // CHUNK)
 
     def prepare_span(index: int, stream: Any) -> None:
-        span = (rooms[index % 2], np.int32(starts[index]), np.int32(tokens))
+        span = (rooms[index % 2], np.int32(ends[index]), np.int32(tokens))
         prepare((chunks(index) * shape.key_heads,), (128,), (*inputs, *span), stream=stream)
 
     prepare_span(0, here)
-    for index, start in enumerate(starts):
-        more = index + 1 < len(starts)
+    for index, start in enumerate(ends[:-1]):
+        more = index + 2 < len(ends)
         if more:
             fork.record(here)
         span = (np.int32(start), np.int32(tokens), np.int32(chunks(index)))
