@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,14 +78,22 @@ def _side(device: int) -> tuple[Any, Any, Any]:
 
 
 def _enqueue(build: Build, problem: Problem, out: Array, state: Array) -> None:
-    """One launch where that is enough; else prepare a span, scan it, and prepare the next one meanwhile."""
+    """One launch: a kernel where one does all, else a graph; the first time for these arrays what the graph holds."""
     shape, device, tokens = problem.shape, checked_device(problem, out, state), problem.tokens
+    if tokens > build.small_tokens:
+        _graphs(build, problem, out, state, device)
+    elif tokens:
+        arguments = (problem.qkv, problem.gate, problem.beta, state, out, np.int32(tokens))
+        loaded(build.small, shape, device)(
+            (2 * shape.value_heads,), (build.threads,), arguments, shared_mem=tensor_shared_bytes(build.small)
+        )
+
+
+def _enqueue_spans(build: Build, problem: Problem, out: Array, state: Array, device: int) -> None:
+    """Prepare a span, scan it, and prepare the next one meanwhile."""
+    shape, tokens = problem.shape, problem.tokens
     grid, block, shared = (2 * shape.value_heads,), (build.threads,), tensor_shared_bytes(build.scan)
     inputs = (problem.qkv, problem.gate, problem.beta)
-    if tokens <= build.small_tokens:
-        if tokens:
-            loaded(build.small, shape, device)(grid, block, (*inputs, state, out, np.int32(tokens)), shared_mem=shared)
-        return
     prepare, scan = loaded(TENSOR_PREPARE, shape, device), loaded(build.scan, shape, device)
     rooms, (side, fork, join) = _rooms(shape, device), _side(device)
     here = cupy.cuda.get_current_stream()
@@ -109,6 +118,39 @@ def _enqueue(build: Build, problem: Problem, out: Array, state: Array) -> None:
             prepare_span(index + 1, side)
             join.record(side)
             here.wait_event(join)
+
+
+class _Graphs:
+    """Calls that come again with the same arrays, as graphs: to launch one costs the host less than all its kernels."""
+
+    MOST = 64
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Any, Any] = OrderedDict()  # None for a call that came once
+
+    def __call__(self, build: Build, problem: Problem, out: Array, state: Array, device: int) -> None:
+        here = cupy.cuda.get_current_stream()
+        if here.is_capturing():
+            _enqueue_spans(build, problem, out, state, device)
+            return
+        arrays = (problem.qkv, problem.gate, problem.beta, out, state)
+        key = (build, problem.shape, device, problem.tokens, *(array.data.ptr for array in arrays))
+        came_before, graph = key in self._kept, self._kept.pop(key, None)
+        if came_before and graph is None:
+            with cupy.cuda.Stream(non_blocking=True) as stream:
+                stream.begin_capture()
+                _enqueue_spans(build, problem, out, state, device)
+                graph = stream.end_capture()
+        if graph is None:
+            _enqueue_spans(build, problem, out, state, device)
+        else:
+            graph.launch(here)
+        self._kept[key] = graph
+        if len(self._kept) > self.MOST:
+            self._kept.popitem(last=False)
+
+
+_graphs = _Graphs()
 
 
 def _enqueue_best(problem: Problem, out: Array, state: Array) -> None:
