@@ -125,9 +125,12 @@ def _enqueue_sequential(problem: Problem, out: Array, state: Array) -> None:
     )
 
 
-TUNED_MIN_TOKENS = 5
-"""Fewer go to the plain kernel, which has less to set up: on an H200 it takes 3.5 us at one token, and the tuned one
-4.7 us; at 8 tokens it is 6.6 and 5.7 us."""
+TUNED_MIN_TOKENS = 6
+"""Fewer go to the plain kernel, which has less to set up: on an H200 it takes 3.2 us at one token, and the tuned one
+4.4 us; at 5 tokens it is 4.9 and 5.1 us, at 6 tokens 5.4 and 5.2 us."""
+
+TUNED_THREADS = 256
+"""Threads of its block (`THREADS` in sequential_tuned.cu): four warps with the state and four that prepare."""
 
 
 def _enqueue_sequential_tuned(problem: Problem, out: Array, state: Array) -> None:
@@ -138,7 +141,7 @@ def _enqueue_sequential_tuned(problem: Problem, out: Array, state: Array) -> Non
     heads = SEQUENTIAL_TUNED.heads(shape)
     blocks = shape.key_heads * (shape.group // heads) * (HEAD_DIM // 16)
     loaded(SEQUENTIAL_TUNED, shape, device)(
-        (blocks,), (heads * 128,), (problem.qkv, problem.gate, problem.beta, state, out, np.int32(problem.tokens))
+        (blocks,), (TUNED_THREADS,), (problem.qkv, problem.gate, problem.beta, state, out, np.int32(problem.tokens))
     )
 
 

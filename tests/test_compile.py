@@ -40,7 +40,7 @@ SHAPES = (*(Shape(16, 16 * group) for group in (1, 2, 3, 4)), Shape(16, 48, "gro
 
 BLOCKS = {  # threads of a block, and blocks that must fit an SM
     SEQUENTIAL: lambda heads, arch: (128, 1),
-    SEQUENTIAL_TUNED: lambda heads, arch: (heads * 128, 2 if heads < 3 and arch >= 80 else 1),
+    SEQUENTIAL_TUNED: lambda heads, arch: (256, 1),
     PREPARE: lambda heads, arch: (128, 4),
     SCAN: lambda heads, arch: (256, 2 if heads < 3 and arch in (80, 90, 100) else 1),
     TENSOR_PREPARE: lambda heads, arch: (128, {80: 4, 90: 5, 100: 5}.get(arch, 2)),
