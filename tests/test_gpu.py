@@ -91,7 +91,10 @@ def test_state_is_carried_from_call_to_call(cut: int) -> None:
 
 @pytest.mark.parametrize("name", ["sequential", "sequential-tuned", "chunked", "tensor", "tensor-sm80"])
 def test_indices_hold_past_two_to_the_31(name: str) -> None:
-    """215,040 tokens are 2.2e9 floats of qkv; the same in two calls gives the same bits."""
+    """215,040 tokens are 2.2e9 floats of qkv; the same in two calls gives the same bits.
+
+    Not so for tensor, whose spans depend on the length of a call: a span begins with a new scale of the state.
+    """
     import cupy
 
     tokens, piece = 215_040, make(Shape(), 2048)
@@ -104,11 +107,12 @@ def test_indices_hold_past_two_to_the_31(name: str) -> None:
     problem = Problem(tile(small.qkv), tile(small.gate), tile(small.beta), small.state, 16)
     one = recurrence(name)
     out, state = one(problem)
+    same = (lambda got, want: error(got, want).max <= 2e-6) if name.startswith("tensor") else same_bits
     middle, half = small.state, tokens // 2
     for start in (0, half):
         part, middle = one(problem.slice(start, start + half, middle))
-        assert same_bits(part[-4096:], out[start + half - 4096 : start + half])
-    assert same_bits(middle, state)
+        assert same(part[-4096:], out[start + half - 4096 : start + half])
+    assert same(middle, state)
     del out, part, problem
     cupy.get_default_memory_pool().free_all_blocks()
 
