@@ -33,11 +33,8 @@ __all__ = [
 DEFAULT_MIN_TOKENS = 48
 """Without a table: tokens from which `tensor` is taken. Fewer do not fill its chunks."""
 
-NEVER = ("auto", "dispatched")
-"""Recurrences that choose one themselves, so that they are no choice."""
-
-BUILDS = {"tensor-sm80": "tensor"}
-"""Another build of a recurrence, which is only taken where that one does not run."""
+NEVER = ("auto", "dispatched", "tensor-sm80")
+"""Recurrences that are no choice: two choose one themselves, and the third is what `tensor` runs where it has to."""
 
 
 def available(problem: Problem) -> tuple[str, ...]:
@@ -45,7 +42,7 @@ def available(problem: Problem) -> tuple[str, ...]:
     return tuple(
         one.name
         for one in recurrences("cuda")
-        if one.name not in NEVER and (not one.minor or one.name in BUILDS) and one.unsupported(problem) is None
+        if one.name not in NEVER and not one.minor and one.unsupported(problem) is None
     )
 
 
@@ -134,10 +131,8 @@ class Rule:
         return Choice(best, reason + rest)
 
     def _default(self, tokens: int) -> Choice:
-        tensor = next((name for name in self.names if BUILDS.get(name, name) == "tensor"), None)
-        chunked = "chunked" if "chunked" in self.names else None
-        for name, least in ((tensor, DEFAULT_MIN_TOKENS), (chunked, CHUNKED_MIN_TOKENS)):
-            if name and tokens >= least:
+        for name, least in (("tensor", DEFAULT_MIN_TOKENS), ("chunked", CHUNKED_MIN_TOKENS)):
+            if name in self.names and tokens >= least:
                 return Choice(name, f"{_tokens(tokens)}, the default is {name} from {least} on")
         name = next((one for one in ("sequential-tuned", "sequential") if one in self.names), self.names[0])
         return Choice(name, f"{_tokens(tokens)}, the default is {name} where nothing chunked pays or runs")
@@ -155,7 +150,7 @@ def rule(tables: Iterable[Table], device: DeviceFacts, shape: Shape, available: 
     Raises:
         AutoError: nothing is available.
     """
-    names = tuple(one for one in dict.fromkeys(available) if one not in NEVER and BUILDS.get(one) not in available)
+    names = tuple(one for one in dict.fromkeys(available) if one not in NEVER)
     if not names:
         raise AutoError(
             f"available is {list(available)!r}; auto needs one recurrence that runs here, such as sequential"

@@ -99,14 +99,15 @@ SOURCES = (
 )
 
 
+PREPARED_FLOATS = 2 * 20 * 32 + 3 * CHUNK
+"""Floats of struct Prepared in chunked.cuh, of one (chunk, value head): two triangles by 20 pieces, three factors."""
+
+
 def scan_shared_bytes(heads: int) -> int:
     """Dynamic shared memory of `gdn_chunked_scan`, bytes: the size of its struct Shared."""
-    stride, chunk_stride, columns = 128 + 4, CHUNK + 4, 16
-    keys = 2 * CHUNK * stride
-    query_or_attend = max(CHUNK * stride, heads * CHUNK * chunk_stride)
-    state_or_deltas = max(heads * columns * stride, 2 * heads * columns * chunk_stride)
-    solve_or_delta = max(heads * CHUNK * chunk_stride, CHUNK * (heads * columns + 4))
-    return 4 * (keys + query_or_attend + state_or_deltas + solve_or_delta + heads * CHUNK)
+    keys_and_queries = 3 * CHUNK * (128 + 4)
+    pairs, columns = 4, 4 * heads
+    return 4 * (keys_and_queries + heads * PREPARED_FLOATS + pairs * columns * 2 * (64 + 4))
 
 
 TENSOR_SOURCES = (TENSOR_SCAN, TENSOR_SCAN_WGMMA, TENSOR_SMALL, TENSOR_SMALL_WGMMA)

@@ -15,6 +15,7 @@ import numpy as np
 from kernels.compile import (
     CHUNK,
     PREPARE,
+    PREPARED_FLOATS,
     REFERENCE,
     SCAN,
     SEQUENTIAL,
@@ -29,9 +30,6 @@ from kernels.compile import (
 from kernels.dispatch import DeviceFacts, choose
 from kernels.problem import HEAD_DIM, Array, Problem, ProblemError, Shape
 from kernels.registry import Recurrence, register
-
-PREPARED_FLOATS = 2 * CHUNK * CHUNK + CHUNK
-"""Floats of struct Prepared in chunked.cuh: T, P and the decays of one (chunk, value head)."""
 
 
 @functools.cache
@@ -98,7 +96,7 @@ class Scratch:
         return [array for (_, device), array in self._kept.items() if device == here]
 
 
-# The chunked pair's: 25.6 MB for the default shape.
+# The chunked pair's: 16.9 MB for the default shape.
 _scratch = Scratch(lambda shape: (SUPER_BLOCK // CHUNK * shape.value_heads * PREPARED_FLOATS,))
 
 
@@ -127,9 +125,12 @@ def _enqueue_sequential(problem: Problem, out: Array, state: Array) -> None:
     )
 
 
-TUNED_MIN_TOKENS = 5
-"""Fewer go to the plain kernel, which has less to set up: on an H200 it takes 3.5 us at one token, and the tuned one
-4.7 us; at 8 tokens it is 6.6 and 5.7 us."""
+TUNED_MIN_TOKENS = 6
+"""Fewer go to the plain kernel, which has less to set up: on an H200 it takes 3.2 us at one token, and the tuned one
+4.4 us; at 5 tokens it is 4.9 and 5.1 us, at 6 tokens 5.4 and 5.2 us."""
+
+TUNED_THREADS = 256
+"""Threads of its block (`THREADS` in sequential_tuned.cu): four warps with the state and four that prepare."""
 
 
 def _enqueue_sequential_tuned(problem: Problem, out: Array, state: Array) -> None:
@@ -140,7 +141,7 @@ def _enqueue_sequential_tuned(problem: Problem, out: Array, state: Array) -> Non
     heads = SEQUENTIAL_TUNED.heads(shape)
     blocks = shape.key_heads * (shape.group // heads) * (HEAD_DIM // 16)
     loaded(SEQUENTIAL_TUNED, shape, device)(
-        (blocks,), (heads * 128,), (problem.qkv, problem.gate, problem.beta, state, out, np.int32(problem.tokens))
+        (blocks,), (TUNED_THREADS,), (problem.qkv, problem.gate, problem.beta, state, out, np.int32(problem.tokens))
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,10 +26,7 @@ from kernels.compile import (
 from kernels.gpu import Scratch, checked_device, current_facts, facts, loaded, too_little_shared
 from kernels.problem import Array, Problem, Shape
 from kernels.registry import Recurrence, recurrence, register
-
-SPAN = 1024
-"""Tokens that are prepared at once, while the scan works on those before them. Of 512, 1024, 2048 and 4096 it was
-the fastest on an H200 at 2,048 and at 8,192 tokens."""
+from kernels.spans import LARGEST_SPAN, spans
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ def _best_build() -> Build:
 
 
 # Room for the prepared chunks of two spans.
-_rooms = Scratch(lambda shape: (2, SPAN // CHUNK * tensor_chunk_bytes(shape) // 4))
+_rooms = Scratch(lambda shape: (2, LARGEST_SPAN // CHUNK * tensor_chunk_bytes(shape) // 4))
 
 
 @functools.cache
@@ -80,29 +78,37 @@ def _side(device: int) -> tuple[Any, Any, Any]:
 
 
 def _enqueue(build: Build, problem: Problem, out: Array, state: Array) -> None:
-    """One launch where that is enough; else prepare a span, scan it, and prepare the next one meanwhile."""
+    """One launch: a kernel where one does all, else a graph; the first time for these arrays what the graph holds."""
     shape, device, tokens = problem.shape, checked_device(problem, out, state), problem.tokens
+    if tokens > build.small_tokens:
+        _graphs(build, problem, out, state, device)
+    elif tokens:
+        arguments = (problem.qkv, problem.gate, problem.beta, state, out, np.int32(tokens))
+        loaded(build.small, shape, device)(
+            (2 * shape.value_heads,), (build.threads,), arguments, shared_mem=tensor_shared_bytes(build.small)
+        )
+
+
+def _enqueue_spans(build: Build, problem: Problem, out: Array, state: Array, device: int) -> None:
+    """Prepare a span, scan it, and prepare the next one meanwhile."""
+    shape, tokens = problem.shape, problem.tokens
     grid, block, shared = (2 * shape.value_heads,), (build.threads,), tensor_shared_bytes(build.scan)
     inputs = (problem.qkv, problem.gate, problem.beta)
-    if tokens <= build.small_tokens:
-        if tokens:
-            loaded(build.small, shape, device)(grid, block, (*inputs, state, out, np.int32(tokens)), shared_mem=shared)
-        return
     prepare, scan = loaded(TENSOR_PREPARE, shape, device), loaded(build.scan, shape, device)
     rooms, (side, fork, join) = _rooms(shape, device), _side(device)
     here = cupy.cuda.get_current_stream()
-    starts = list(range(0, tokens, SPAN))
+    ends = spans(tokens)
 
     def chunks(index: int) -> int:
-        return -(-min(SPAN, tokens - starts[index]) // CHUNK)
+        return -(-(ends[index + 1] - ends[index]) // CHUNK)
 
     def prepare_span(index: int, stream: Any) -> None:
-        span = (rooms[index % 2], np.int32(starts[index]), np.int32(tokens))
+        span = (rooms[index % 2], np.int32(ends[index]), np.int32(tokens))
         prepare((chunks(index) * shape.key_heads,), (128,), (*inputs, *span), stream=stream)
 
     prepare_span(0, here)
-    for index, start in enumerate(starts):
-        more = index + 1 < len(starts)
+    for index, start in enumerate(ends[:-1]):
+        more = index + 2 < len(ends)
         if more:
             fork.record(here)
         span = (np.int32(start), np.int32(tokens), np.int32(chunks(index)))
@@ -112,6 +118,39 @@ def _enqueue(build: Build, problem: Problem, out: Array, state: Array) -> None:
             prepare_span(index + 1, side)
             join.record(side)
             here.wait_event(join)
+
+
+class _Graphs:
+    """Calls that come again with the same arrays, as graphs: to launch one costs the host less than all its kernels."""
+
+    MOST = 64
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Any, Any] = OrderedDict()  # None for a call that came once
+
+    def __call__(self, build: Build, problem: Problem, out: Array, state: Array, device: int) -> None:
+        here = cupy.cuda.get_current_stream()
+        if here.is_capturing():
+            _enqueue_spans(build, problem, out, state, device)
+            return
+        arrays = (problem.qkv, problem.gate, problem.beta, out, state)
+        key = (build, problem.shape, device, problem.tokens, *(array.data.ptr for array in arrays))
+        came_before, graph = key in self._kept, self._kept.pop(key, None)
+        if came_before and graph is None:
+            with cupy.cuda.Stream(non_blocking=True) as stream:
+                stream.begin_capture()
+                _enqueue_spans(build, problem, out, state, device)
+                graph = stream.end_capture()
+        if graph is None:
+            _enqueue_spans(build, problem, out, state, device)
+        else:
+            graph.launch(here)
+        self._kept[key] = graph
+        if len(self._kept) > self.MOST:
+            self._kept.popitem(last=False)
+
+
+_graphs = _Graphs()
 
 
 def _enqueue_best(problem: Problem, out: Array, state: Array) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from kernels.auto import BUILDS, NEVER, Rule
+from kernels.auto import NEVER, Rule
 from kernels.inputs import FAMILIES
 from kernels.timetable import AutoError, Source, Table
 from results.schema import Record, Speed
@@ -108,11 +108,10 @@ def _head_counts(text: str) -> tuple[int, int]:
 
 def crossovers(table: Table) -> list[str]:
     """A line for each token count from which on another recurrence is the fastest, all of the table running."""
-    names = tuple(name for name in table.median_ns if BUILDS.get(name) not in table.median_ns)
     most = max(max(times) for times in table.median_ns.values())
     return [
         f"from {max(tokens, 1):>6,} tokens  {name}{'' if tokens <= most else '  (beyond what was measured)'}"
-        for tokens, name in Rule(names, table, "").steps()
+        for tokens, name in Rule(tuple(table.median_ns), table, "").steps()
     ]
 
 

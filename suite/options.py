@@ -50,7 +50,7 @@ PLANS = {
     "cuda": Plan(
         speed=(1, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024, 2048, 8192, 32_768),
         accuracy=(*_EDGES, 1000, 2047, 2048, 2049, 4099, 8192, 32_768),
-        fp64_up_to=8192,
+        fp64_up_to=32_768,
         determinism=(130, 200, 600, 1000, 2048, 4099, 8192),
         reruns=199,
         hot=Policy(rounds=(30, 300), precision=0.005, budget_s=0.5, warmup_s=0.5),

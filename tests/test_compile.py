@@ -15,6 +15,7 @@ from kernels.compile import (
     CUDA_SOURCES,
     HOLD,
     PREPARE,
+    PREPARED_FLOATS,
     REFERENCE,
     SCAN,
     SEQUENTIAL,
@@ -43,9 +44,9 @@ SHAPES = (*(Shape(16, 16 * group) for group in (1, 2, 3, 4)), Shape(16, 48, "gro
 
 BLOCKS = {  # threads of a block, and blocks that must fit an SM
     SEQUENTIAL: lambda heads, arch: (128, 1),
-    SEQUENTIAL_TUNED: lambda heads, arch: (heads * 128, 2 if heads < 3 and arch >= 80 else 1),
+    SEQUENTIAL_TUNED: lambda heads, arch: (256, 1),
     PREPARE: lambda heads, arch: (128, 4),
-    SCAN: lambda heads, arch: (256, 2 if heads < 3 else 1),
+    SCAN: lambda heads, arch: (256, 2 if heads < 3 and arch in (80, 90, 100) else 1),
     TENSOR_PREPARE: lambda heads, arch: (128, {80: 4, 90: 5, 100: 5}.get(arch, 2)),
     TENSOR_SCAN: lambda heads, arch: (256, 1),
     TENSOR_SCAN_WGMMA: lambda heads, arch: (384, 1),
@@ -171,6 +172,7 @@ def test_serialised_products_are_seen(source: Source, sources: Path) -> None:
     ("source", "struct", "size", "shape"),
     [
         *((SCAN, "Shared", scan_shared_bytes(SCAN.heads(shape)), shape) for shape in SHAPES[:3]),
+        (PREPARE, "Prepared", 4 * PREPARED_FLOATS, Shape()),
         *((source, "Shared", tensor_shared_bytes(source), Shape()) for source in TENSOR_SOURCES),
         *((TENSOR_PREPARE, "Chunk", tensor_chunk_bytes(shape), shape) for shape in (*SHAPES[:3], Shape(3, 15))),
     ],

@@ -93,7 +93,10 @@ def test_state_is_carried_from_call_to_call(cut: int) -> None:
 
 @pytest.mark.parametrize("name", ["sequential", "sequential-tuned", "chunked", "tensor", "tensor-sm80"])
 def test_indices_hold_past_two_to_the_31(name: str) -> None:
-    """215,040 tokens are 2.2e9 floats of qkv; the same in two calls gives the same bits."""
+    """215,040 tokens are 2.2e9 floats of qkv; the same in two calls gives the same bits.
+
+    Not so for tensor, whose spans depend on the length of a call: a span begins with a new scale of the state.
+    """
     import cupy
 
     tokens, piece = 215_040, make(Shape(), 2048)
@@ -106,11 +109,12 @@ def test_indices_hold_past_two_to_the_31(name: str) -> None:
     problem = Problem(tile(small.qkv), tile(small.gate), tile(small.beta), small.state, 16)
     one = recurrence(name)
     out, state = one(problem)
+    same = (lambda got, want: error(got, want).max <= 2e-6) if name.startswith("tensor") else same_bits
     middle, half = small.state, tokens // 2
     for start in (0, half):
         part, middle = one(problem.slice(start, start + half, middle))
-        assert same_bits(part[-4096:], out[start + half - 4096 : start + half])
-    assert same_bits(middle, state)
+        assert same(part[-4096:], out[start + half - 4096 : start + half])
+    assert same(middle, state)
     del out, part, problem
     cupy.get_default_memory_pool().free_all_blocks()
 
@@ -137,6 +141,7 @@ def test_a_call_allocates_nothing_and_can_be_captured(name: str) -> None:
     problem = on_gpu(make(Shape(), 4099))
     one = recurrence(name)
     out, state = one(problem)
+    one.enqueue(problem, out, state)  # a call that comes again may be made a graph, once
     pool = cupy.get_default_memory_pool()
     before = (pool.total_bytes(), pool.used_bytes(), cupy.cuda.Device().mem_info[0])
     one.enqueue(problem, out, state)
@@ -150,13 +155,37 @@ def test_a_call_allocates_nothing_and_can_be_captured(name: str) -> None:
         stream.synchronize()
 
 
-def test_the_scratch_is_25_6_megabytes_and_kept() -> None:
+@pytest.mark.parametrize("name", ["tensor", "tensor-sm80"])
+def test_a_call_that_comes_again_is_one_graph_with_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import cupy
+
+    from kernels import tensor
+
+    problem = on_gpu(make(Shape(), 4099))
+    one = recurrence(name)
+    out, state = one(problem)
+    first = out.tobytes(), state.tobytes()
+
+    def refused(*arguments: Any) -> None:
+        raise AssertionError("kernels were launched one by one")
+
+    for again in range(3):
+        if again == 1:  # the graph is there
+            monkeypatch.setattr(tensor, "_enqueue_spans", refused)
+        out.fill(np.nan)
+        state[...] = problem.state
+        one.enqueue(problem, out, state)
+        cupy.cuda.Device().synchronize()
+        assert (out.tobytes(), state.tobytes()) == first
+
+
+def test_the_scratch_is_16_9_megabytes_and_kept() -> None:
     problem = on_gpu(make(Shape(), 64))
     recurrence("chunked")(problem)
     sizes = [(scratch.nbytes, scratch.data.ptr) for scratch in recurrence("chunked").scratch()]
     recurrence("chunked")(problem)
     assert sizes == [(scratch.nbytes, scratch.data.ptr) for scratch in recurrence("chunked").scratch()]
-    assert 25_559_040 in [size for size, _ in sizes]
+    assert 16_908_288 in [size for size, _ in sizes]
 
 
 def test_the_inputs_stay_as_they_were() -> None:

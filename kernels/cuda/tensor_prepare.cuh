@@ -40,17 +40,23 @@ __device__ __forceinline__ void split_rows(Rows& rows, Down& down, Rows* copy, c
         for (int i = 0; i < 4; ++i)
             x[take][i] = token < tokens ? load4(qkv + at + (i * 8 + lane % 8) * 4) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     }
+    float largest[TAKES] = {};
 #pragma unroll
-    for (int take = 0; take < TAKES; ++take) {
-        const int which = take / 2, row = my_row + take % 2 * 2;
-        float largest = 0.0f;
+    for (int take = 0; take < TAKES; ++take)
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             const float4 y = x[take][i];
-            largest = fmaxf(largest, fmaxf(fmaxf(fabsf(y.x), fabsf(y.y)), fmaxf(fabsf(y.z), fabsf(y.w))));
+            largest[take] = fmaxf(largest[take], fmaxf(fmaxf(fabsf(y.x), fabsf(y.y)), fmaxf(fabsf(y.z), fabsf(y.w))));
         }
-        for (int step = 1; step < 8; step *= 2) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, step));
-        const Scale scale = scale_to<ROWS_EXPONENT>(largest);
+#pragma unroll
+    for (int step = 1; step < 8; step *= 2)
+#pragma unroll
+        for (int take = 0; take < TAKES; ++take)
+            largest[take] = fmaxf(largest[take], __shfl_xor_sync(~0u, largest[take], step));
+#pragma unroll
+    for (int take = 0; take < TAKES; ++take) {
+        const int which = take / 2, row = my_row + take % 2 * 2;
+        const Scale scale = scale_to<ROWS_EXPONENT>(largest[take]);
         if (lane % 8 == 0) down[which][row] = scale.down;
         char* const here = reinterpret_cast<char*>(&rows);
         char* const there = reinterpret_cast<char*>(copy);
@@ -89,7 +95,6 @@ __device__ __forceinline__ void multiply_rows(const Rows& of, Products& products
         load_matrices(a_low, a_at + LOW_BYTES);
 #pragma unroll
         for (int column = 0; column < 2; ++column) {
-            if (column == 1 && upper) continue;
             const int b_row = column * HALF + matrix / 2 * 8 + in_matrix;
             const unsigned b_at = rows + piece_at(b_row, step * 2 + matrix % 2);
             unsigned b_high[4], b_low[4];
@@ -318,7 +323,8 @@ __device__ __forceinline__ void prepare_head(const Products& products, const Dow
         state.growth = growth;
         state.reach = reach;
         state.solve_down = solve_down;
-        output.attend_down = OUT_SCALE * attend_down;
+        // Copied in pieces of 16 bytes, so all of the last one is written.
+        *reinterpret_cast<float4*>(&output.attend_down) = make_float4(OUT_SCALE * attend_down, 0.0f, 0.0f, 0.0f);
     }
     __syncwarp();
 }

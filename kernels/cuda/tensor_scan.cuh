@@ -355,16 +355,17 @@ __device__ __forceinline__ void walk_output(Shared& shared, const Task& task, in
     }
 }
 
-__device__ __forceinline__ void init_barriers(Shared& shared) {
+// `fillers` threads fill a stage and arrive at its barrier.
+__device__ __forceinline__ void init_barriers(Shared& shared, int fillers) {
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; ++i) {
-            barrier_init(shared.full[i], FETCHERS);
-            barrier_init(shared.free[i], 2 * PAIRS);
+            barrier_init(shared.full[i], fillers);
+            barrier_init(shared.free[i], 2 * PAIRS * WARP_ARRIVALS);
         }
         for (int i = 0; i < BUFFERS; ++i)
             for (int pair = 0; pair < PAIRS; ++pair) {
-                barrier_init(shared.value_full[i][pair], 1);
-                barrier_init(shared.delta_full[i][pair], 1);
+                barrier_init(shared.value_full[i][pair], WARP_ARRIVALS);
+                barrier_init(shared.delta_full[i][pair], WARP_ARRIVALS);
             }
 #ifdef GDN_WGMMA
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");

@@ -38,8 +38,7 @@ __device__ __forceinline__ void prepare_chunk(Shared& shared, const Task& task, 
 #ifdef GDN_WGMMA
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // wgmma reads what these threads wrote
 #endif
-    group_barrier(group);
-    if (threadIdx.x % (32 * PAIRS) < FETCHERS) arrive(shared.full[group]);
+    arrive(shared.full[group]);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -47,7 +46,7 @@ gdn_tensor_small(const float* __restrict__ qkv, const float* __restrict__ gate, 
                  float* __restrict__ state, float* __restrict__ out, int tokens) {
     extern __shared__ __align__(1024) char memory[];
     Shared& shared = *reinterpret_cast<Shared*>(memory);
-    init_barriers(shared);
+    init_barriers(shared, PREPARE_THREADS);
     const int chunks = (tokens + CHUNK - 1) / CHUNK, warp = threadIdx.x / 32;
     const Task task = block_task(qkv, nullptr, state, out, 0, tokens, chunks);
     if (__shfl_sync(~0u, warp, 0) < PAIRS) {
