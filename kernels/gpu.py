@@ -194,7 +194,11 @@ def reference_gpu(problem: Problem) -> tuple[Array, Array]:
     return out, state
 
 
-register(Recurrence("sequential", "cuda", _enqueue_sequential))
-register(Recurrence("sequential-tuned", "cuda", _enqueue_sequential_tuned))
-register(Recurrence("chunked", "cuda", _enqueue_chunked, unsupported=_chunked_unsupported, scratch=_scratch.here))
-register(Recurrence("dispatched", "cuda", _enqueue_dispatched, scratch=_scratch.here, minor=True))
+register(Recurrence("sequential", "cuda", _enqueue_sequential, unit="fp32"))
+register(Recurrence("sequential-tuned", "cuda", _enqueue_sequential_tuned, unit="fp32"))
+register(
+    Recurrence(
+        "chunked", "cuda", _enqueue_chunked, unsupported=_chunked_unsupported, scratch=_scratch.here, unit="fp32"
+    )
+)
+register(Recurrence("dispatched", "cuda", _enqueue_dispatched, scratch=_scratch.here, minor=True, unit="fp32"))

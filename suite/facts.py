@@ -224,7 +224,8 @@ class Group(Struct, frozen=True, kw_only=True):
     aa_high: Annotated[float | None, Meta(description="upper end of its 95 % interval")] = None
     sm_mhz: Annotated[float | None, Meta(description="median SM clock of the samples, MHz")] = None
     clock_spread: Annotated[
-        float | None, Meta(description="95th less 5th percentile of their SM clocks, dropped ones too, over the median")
+        float | None,
+        Meta(description="95th less 5th percentile of one recurrence's SM clocks over their median; the largest"),
     ] = None
     before: Annotated[Look, Meta(description="the card before the first sample")] = Look()
     after: Annotated[Look, Meta(description="the card after the last sample")] = Look()

@@ -30,6 +30,7 @@ class Cost:
         call_ns, replay_ns: host time.
         allocations, allocated_bytes: of device memory, in every call.
         fault: what every sample reports.
+        load: factor on the SM clock while it runs: heavy work draws it down.
     """
 
     cycles: float = 1_980_000.0
@@ -40,6 +41,7 @@ class Cost:
     allocations: int = 0
     allocated_bytes: int = 0
     fault: str = ""
+    load: float = 1.0
 
 
 @dataclass
@@ -92,7 +94,7 @@ class Device:
 
     def sample(self, prepared: tuple[str, Cost, float], l2: str = "hot") -> Sample:
         name, cost, factor = prepared
-        mhz = self.clock_now()
+        mhz = self.clock_now() * cost.load
         ns = cost.cycles / mhz * 1e3 * factor * (1 + self.noise * self._rng.standard_normal())
         ns *= (1 + self.drift * self.time) * self._held(self.contended, 1.0)
         ns *= cost.after.get(self.order[-1], 1.0) if self.order else 1.0

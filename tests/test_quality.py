@@ -10,7 +10,7 @@ from kernels import Shape
 from suite.clock import HostTime, Sample
 from suite.facts import Ceilings, Clocks, Look
 from suite.limits import SLACK, demand, limit_ns, measured, too_fast
-from suite.quality import CARD, HOST, judge_canaries, judge_case, judge_group, judge_host, throttling
+from suite.quality import CARD, HOST, clock_spread, judge_canaries, judge_case, judge_group, judge_host, throttling
 from suite.sampling import Taken
 from tests.fabricate import canaries, group
 
@@ -32,7 +32,7 @@ def taken(count: int = 30, dropped: int = 0, spread: float = 0.001) -> Taken:
             {"tokens": 32, "aa_ratio": 1.014},
             "sequential against itself (A/A) was +1.60%, beyond 1.5%",
         ),
-        ({"clock_spread": 0.05}, {"clock_spread": 0.02}, "the SM clock spread over 5.0%, above 3.0%"),
+        ({"clock_spread": 0.05}, {"clock_spread": 0.02}, "the SM clock of one recurrence spread over 5.0%, above 3.0%"),
         ({"after": Look(others=2)}, {"after": Look(others=0)}, "2 other processes computed on the card"),
         ({"before": Look(others=1)}, {"before": Look(others=None)}, "1 other process computed on the card"),
         (
@@ -140,3 +140,13 @@ def test_without_ceilings_there_is_no_limit() -> None:
 def test_a_time_below_the_limit_by_more_than_the_slack_cannot_be() -> None:
     assert too_fast(1000 * (1 - SLACK) + 1, 1000.0) == ""
     assert "0.90 us is below what the card can do, 1.00 us" in too_fast(900.0, 1000.0)
+
+
+def test_the_spread_of_the_clocks_is_that_of_one_recurrence() -> None:
+    """Two steady ones at different clocks spread by nothing; a moving one counts, its dropped samples too."""
+    light = Taken([Sample(1.0, 1980.0)] * 20)
+    heavy = Taken([Sample(1.0, 1740.0)] * 20)
+    assert clock_spread([light, heavy]) == (1860.0, 0.0)
+    moving = Taken([Sample(1.0, 1740.0)] * 18, dropped=[(Sample(1.0, 1400.0), "clock event")] * 2)
+    assert clock_spread([light, moving])[1] == pytest.approx(340 / 1740)
+    assert clock_spread([Taken([Sample(1.0)])]) == (None, None)

@@ -102,6 +102,15 @@ def test_a_change_in_seconds_that_is_none_in_cycles_is_a_clock_event() -> None:
     assert len(one.samples) == len(one.rounds) == 40 - len(one.dropped)
 
 
+def test_works_that_run_at_different_clocks_lose_no_sample() -> None:
+    """An H200 runs at 1.73 GHz under the load of tensor cores and at 1.98 GHz under other work."""
+    device = Device({"light": Cost(), "heavy": Cost(load=0.88)})
+    light, heavy = sampled(device, ["light", "heavy"], FIXED)
+    assert not light.dropped
+    assert not heavy.dropped
+    assert heavy.mhz == pytest.approx(1742.4)
+
+
 def test_a_slow_sample_at_the_usual_clock_is_kept() -> None:
     """Nothing is dropped for its time: the median copes with outliers, and the record shows them."""
     (one,) = sampled(Device(TWO, outliers=(0.1, 3.0)), ["one"], FIXED)
