@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from suite.facts import Clocks, Environment, Look
+from suite.lock import idle_processes
 
 ROOT = Path(__file__).parent.parent
 
@@ -63,6 +64,7 @@ class Nvml:
         pynvml.nvmlInit()
         self._handle = pynvml.nvmlDeviceGetHandleByPciBusId(bus_id)
         self.own_processes = 1
+        self.uuid: str | None = None
 
     def ask(self, function: str, *arguments: Any) -> Any:
         try:
@@ -93,9 +95,13 @@ class Nvml:
         return Look(
             clocks=self.clocks(),
             # Counted, not told apart by their numbers: in a container these are others than NVML's.
-            others=None if running is None else max(0, len(running) - self.own_processes),
+            others=None if running is None else max(0, len(running) - self.own_processes - self._idle()),
             throttled_ns=sum(known) if known else None,
         )
+
+    def _idle(self) -> int:
+        """Processes of other jobs of ours that have a context on the card and wait."""
+        return idle_processes(self.uuid) if self.uuid else 0
 
     def most_sm_mhz(self) -> int | None:
         """The highest SM clock of the card, MHz."""
@@ -114,6 +120,17 @@ class Nvml:
 
     def driver(self) -> str:
         return str(self._nvml.nvmlSystemGetDriverVersion())
+
+
+def card_uuid(device: int) -> str | None:
+    """The UUID of a card by its CUDA index; None where NVML does not tell. Makes no context."""
+    import cupy
+
+    try:
+        found: str | None = Nvml(cupy.cuda.runtime.deviceGetPCIBusId(device)).ask("nvmlDeviceGetUUID")
+    except Exception:  # no NVML, or not this card: measuring goes on without
+        return None
+    return found
 
 
 def _version(number: int) -> str:
@@ -143,6 +160,7 @@ def collect(device: int | None) -> tuple[Environment, Nvml | None]:
     properties = cupy.cuda.runtime.getDeviceProperties(device)
     # By the bus: the UUID that CuPy gives ends at its first zero byte.
     nvml = Nvml(cupy.cuda.runtime.deviceGetPCIBusId(device))
+    nvml.uuid = nvml.ask("nvmlDeviceGetUUID")
     memory = nvml.ask("nvmlDeviceGetMemoryInfo")
     ecc = nvml.ask("nvmlDeviceGetEccMode")
     limit = nvml.ask("nvmlDeviceGetEnforcedPowerLimit")
@@ -150,7 +168,7 @@ def collect(device: int | None) -> tuple[Environment, Nvml | None]:
         Environment(
             **common,
             gpu=properties["name"].decode(),
-            gpu_uuid=nvml.ask("nvmlDeviceGetUUID"),
+            gpu_uuid=nvml.uuid,
             sms=properties["multiProcessorCount"],
             memory_mib=(memory.total if memory else properties["totalGlobalMem"]) // 2**20,
             ecc=None if ecc is None else bool(ecc[0]),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from kernels import Shape
 from results.schema import (
     Accuracy,
     Canary,
@@ -20,6 +22,7 @@ from results.schema import (
     Times,
 )
 from results.store import gpu_key
+from suite.options import Options
 
 _PLACE: dict[str, Any] = {
     "recurrence": "sequential",
@@ -183,3 +186,17 @@ def record(**overrides: Any) -> Record:
     values |= overrides
     values.setdefault("gpu_key", gpu_key(values["environment"]))
     return Record(**values)
+
+
+def options(**overrides: Any) -> Options:
+    """The options of a run of the default cases on a GPU."""
+    values: dict[str, Any] = {
+        "platform": "cuda",
+        "device": 0,
+        "recurrences": ("sequential", "chunked"),
+        "tokens": None,
+        "shape": Shape(),
+        "families": ("normal",),
+        "results": Path("results"),
+    }
+    return Options(**values | overrides)
