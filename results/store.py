@@ -344,3 +344,12 @@ def _named(raw: Any, path: str) -> str:
             return f"{path}: "
     text = repr(value)
     return f"{path} is {text if len(text) <= 60 else text[:57] + '...'}: " if path else ""
+
+
+def decode(data: bytes) -> Record:
+    """The record in bytes, wherever they are from.
+
+    Raises:
+        ResultsError: they are no record; the message says why, without a file's name.
+    """
+    return _decode(data)
