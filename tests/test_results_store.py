@@ -322,7 +322,7 @@ def test_a_record_outside_of_a_gpus_folder_is_named_and_other_files_are_left_alo
 
 def test_a_draft_that_goes_while_it_is_read_is_no_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = save(record(status="partial"), tmp_path)
-    monkeypatch.setattr("results.store._files", lambda folder, problems: [str(path)])
+    monkeypatch.setattr("results.store.loose", lambda folder, problems: [path])
     path.unlink()
     assert load(tmp_path) == load(tmp_path / "none")
 

@@ -1,0 +1,173 @@
+"""Series of runs and cases out of the index (`results.index`), which makes years of runs fast to read.
+
+`runs` and `cases` give what `results.frame.frame` of all records gives, and a little more. Their frames carry what a
+caller must pass on in `attrs`: "problems", a line for each file that cannot be read; "notes", a line for each part
+of the index that was built anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from results.frame import CASE_COLUMNS, RUN_COLUMNS, typed
+from results.index import KINDS, RUN_FACTS, Shard, absent, joined, no_runs, shards
+from results.store import differs, gpu_folders
+
+__all__ = ["KINDS", "RUN_FACTS", "Series", "cases", "opened", "problems", "runs"]
+
+
+@dataclass(frozen=True)
+class Series:
+    """All that is stored of one GPU.
+
+    Attributes:
+        gpu_key: of the card.
+        runs: a row per run, columns `RUN_FACTS`, oldest first.
+        problems, notes: see above.
+        shards: where the cases are.
+        places: the row in `runs` of each run of the shards, one after another; -1 where it does not count.
+    """
+
+    gpu_key: str
+    runs: pd.DataFrame
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+    shards: Sequence[Shard] = field(repr=False)
+    places: np.ndarray = field(repr=False)
+
+    def _rows(self, kind: str, wanted: np.ndarray) -> pd.DataFrame | None:
+        """The cases of a kind in the wanted runs, with `run`, the row in `runs`."""
+        parts, before = [], 0
+        for shard in self.shards:
+            place = self.places[before : before + len(shard.runs)]
+            before += len(shard.runs)
+            if not (wanted[place] & (place >= 0)).any() or (rows := shard.rows(kind)) is None:
+                continue
+            run = place[rows["run"].to_numpy()]
+            counts = (run >= 0) & wanted[run]
+            rows["run"] = run
+            parts.append(rows if counts.all() else rows[counts])
+        if not parts:
+            return None
+        return joined(parts).sort_values(["run", "place"], ignore_index=True)
+
+    def cases(self, method_id: str | None = None, kinds: Sequence[str] = KINDS) -> pd.DataFrame:
+        """One row per (run, case), oldest first, columns as of `results.frame.frame`.
+
+        Args:
+            method_id: the method; all of them where None.
+            kinds: accuracy, determinism and speed; fewer are faster.
+        """
+        chosen = []
+        if method_id is None:
+            wanted = np.ones(len(self.runs), bool)
+        else:
+            wanted = (self.runs["method_id"] == method_id).to_numpy(bool)
+        for kind in KINDS:
+            if kind in kinds and (rows := self._rows(kind, wanted)) is not None:
+                chosen.append(rows.assign(kind=pd.Series(kind, index=rows.index, dtype="object")))
+        if not chosen:
+            return self._told(typed({name: [] for name in (*RUN_COLUMNS, *CASE_COLUMNS)}))
+        table = joined(chosen)
+        if len(chosen) > 1:
+            table = table.iloc[np.lexsort((table["place"], table["run"]))]
+        table = table.reset_index(drop=True)
+        run = table["run"].to_numpy()
+        columns = {name: self.runs[name].take(run).reset_index(drop=True) for name in RUN_COLUMNS}
+        columns |= {name: table[name] if name in table else absent(name, len(table)) for name in CASE_COLUMNS}
+        return self._told(pd.DataFrame(columns))
+
+    def _told(self, table: pd.DataFrame) -> pd.DataFrame:
+        table.attrs |= {"problems": self.problems, "notes": self.notes}
+        return table
+
+
+def opened(root: Path, gpu_key: str | None = None) -> tuple[list[Series], tuple[str, ...], tuple[str, ...]]:
+    """Everything that is stored, GPU by GPU: (series by gpu_key, all problems, all notes).
+
+    Args:
+        root: the results folder.
+        gpu_key: of one card; all of them where None.
+    """
+    found, said, notes = [], list[str](), list[str]()
+    for folder in gpu_folders(root, said):
+        if gpu_key is None or folder.name == gpu_key:
+            found.append(_open(root, folder))
+    for one in found:
+        said += one.problems
+        notes += one.notes
+    return found, tuple(said), tuple(notes)
+
+
+def _open(root: Path, folder: Path) -> Series:
+    said, notes = list[str](), list[str]()
+    parts = shards(root, folder, notes, said)
+    runs = joined([part.runs for part in parts]) if parts else no_runs()
+    order = _one_of_each(runs, root, said)
+    places = np.full(len(runs), -1)
+    places[order] = np.arange(len(order))
+    runs = runs.iloc[order].reset_index(drop=True)
+    runs.attrs |= {"problems": tuple(said), "notes": tuple(notes)}
+    return Series(folder.name, runs, tuple(said), tuple(notes), parts, places)
+
+
+def _one_of_each(runs: pd.DataFrame, root: Path, said: list[str]) -> np.ndarray:
+    """Rows of the runs, oldest first, one of each run: the complete record, not the draft; the loose, not the packed.
+
+    Two complete records of one run that are not the same become a problem.
+    """
+    order = np.arange(len(runs))
+    double = runs["run_id"].duplicated(keep=False).to_numpy(bool)
+    if double.any():
+        drop = set[int]()
+        for run_id, own in runs[double].groupby("run_id", sort=True):
+            complete = own[own["status"] == "complete"]
+            kept = (complete if len(complete) else own).iloc[0]
+            drop |= {int(row) for row in own.index if row != kept.name}
+            for _, other in complete.iterrows():
+                if other["digest"] != kept["digest"]:
+                    said.append(f"{root / other['file']}: {differs(str(run_id))}")
+        order = order[[row not in drop for row in order]]
+    return np.asarray(runs.iloc[order].sort_values(["started", "run_id"], kind="stable").index)
+
+
+def runs(root: Path, gpu_key: str | None = None, method_id: str | None = None) -> pd.DataFrame:
+    """One row per run, columns `RUN_FACTS`, oldest first.
+
+    Args:
+        root: the results folder.
+        gpu_key, method_id: only runs of these; of all where None.
+    """
+    found, said, notes = opened(root, gpu_key)
+    tables = [one.runs if method_id is None else one.runs[one.runs["method_id"] == method_id] for one in found]
+    table = joined(tables) if tables else no_runs()
+    table = table.sort_values(["started", "run_id"], kind="stable", ignore_index=True)
+    table.attrs |= {"problems": said, "notes": notes}
+    return table
+
+
+def cases(root: Path, gpu_key: str, method_id: str | None = None, kinds: Sequence[str] = KINDS) -> pd.DataFrame:
+    """One row per (run, case) of one GPU, oldest first, columns as of `results.frame.frame`.
+
+    Args:
+        root: the results folder.
+        gpu_key: of the card.
+        method_id: only runs of this method; of all where None.
+        kinds: accuracy, determinism and speed; fewer are faster.
+    """
+    found, said, notes = opened(root, gpu_key)
+    if found:
+        return found[0].cases(method_id, kinds)
+    table = typed({name: [] for name in (*RUN_COLUMNS, *CASE_COLUMNS)})
+    table.attrs |= {"problems": said, "notes": notes}
+    return table
+
+
+def problems(root: Path) -> tuple[str, ...]:
+    """A line for each stored file that cannot be read, with the mend."""
+    return opened(root)[1]
