@@ -7,7 +7,7 @@ of the index that was built anew.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -56,18 +56,23 @@ class Series:
             return None
         return joined(parts).sort_values(["run", "place"], ignore_index=True)
 
-    def cases(self, method_id: str | None = None, kinds: Sequence[str] = KINDS) -> pd.DataFrame:
+    def cases(
+        self, method_id: str | None = None, kinds: Sequence[str] = KINDS, run_ids: Collection[str] | None = None
+    ) -> pd.DataFrame:
         """One row per (run, case), oldest first, columns as of `results.frame.frame`.
 
         Args:
             method_id: the method; all of them where None.
             kinds: accuracy, determinism and speed; fewer are faster.
+            run_ids: only these runs; fewer are faster.
         """
         chosen = []
         if method_id is None:
             wanted = np.ones(len(self.runs), bool)
         else:
             wanted = (self.runs["method_id"] == method_id).to_numpy(bool)
+        if run_ids is not None:
+            wanted = wanted & self.runs["run_id"].isin(list(run_ids)).to_numpy(bool)
         for kind in KINDS:
             if kind in kinds and (rows := self._rows(kind, wanted)) is not None:
                 chosen.append(rows.assign(kind=pd.Series(kind, index=rows.index, dtype="object")))
