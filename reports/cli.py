@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
+from reports import keeping
 from results.store import ResultsError, default_root
 
 OK, USAGE, NOTHING, NOT_COMPARABLE, INTERRUPTED = 0, 2, 4, 5, 130
@@ -43,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     table.add_argument(
         "--out", type=Path, metavar="FILE", help="the file (default: in kernels/tables, by card and shape)"
     )
+    keeping.add(commands, results)
     return parser
 
 
@@ -57,6 +59,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             if arguments.profile:
                 return _profile(root, arguments.recurrences, arguments.tokens)
             return doctor(root)
+        if arguments.command == "accept":
+            return keeping.accept(root, arguments.run, arguments.because)
+        if arguments.command == "history":
+            return keeping.history(root, arguments)
         if arguments.command == "table":
             return _table(root, arguments.run, arguments.out)
         return _report(root, arguments.out or root / "report.html")

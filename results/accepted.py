@@ -75,6 +75,21 @@ def _read(file: Path) -> Acceptance:
     return one
 
 
+def check_acceptances(root: Path) -> list[str]:
+    """A line for each acceptance that cannot be read, or whose run is not stored."""
+    said = []
+    for file in sorted((root / "accepted").glob("*/*.json")):
+        if file.name[0] == ".":
+            continue
+        try:
+            one = _read(file)
+            read(root, one.gpu_key, one.run_id)
+        except ResultsError as error:
+            told = str(error)
+            said.append(told if told.startswith(str(file)) else f"{file}: {told}")
+    return said
+
+
 def accept(root: Path, run_id: str, because: str = "") -> Acceptance:
     """Make a run the baseline of its card and method.
 

@@ -32,6 +32,10 @@ class NotStoredError(ResultsError, LookupError):
     """There is no such run."""
 
 
+class StoredError(ResultsError):
+    """There is such a file already."""
+
+
 @dataclass(frozen=True)
 class Loaded:
     """What a results folder holds.
@@ -221,13 +225,13 @@ def _put(temporary: Path, final: Path) -> None:
     try:
         os.link(temporary, final)
     except FileExistsError:
-        raise ResultsError(f"{final} is there already; a stored record is never replaced") from None
+        raise StoredError(f"{final} is there already; a stored record is never replaced") from None
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
             raise
         # A file system without hard links: names are random, so looking first is enough.
         if final.exists():
-            raise ResultsError(f"{final} is there already; a stored record is never replaced") from None
+            raise StoredError(f"{final} is there already; a stored record is never replaced") from None
         temporary.rename(final)
 
 
@@ -303,10 +307,11 @@ def _packed(folder: Path) -> Iterator[tuple[str, Record | str]]:
     """(place, record or what is wrong) of all that is packed in a GPU's folder."""
     for pack in packs.packs(folder):
         for name, found in unpack(pack):
+            place = f"{pack}/{name}".rstrip("/")
             try:
-                yield f"{pack}/{name}", found if isinstance(found, str) else parse(found, folder.name, name)
+                yield place, found if isinstance(found, str) else parse(found, folder.name, name)
             except ResultsError as error:
-                yield f"{pack}/{name}", str(error)
+                yield place, str(error)
 
 
 def unpack(pack: Path) -> Iterator[tuple[str, bytes | str]]:
@@ -374,7 +379,8 @@ def loose(folder: Path, problems: list[str]) -> list[Path]:
     """Records' own files in a GPU's folder, drafts too."""
     try:
         with os.scandir(folder) as entries:
-            return sorted(folder / one.name for one in entries if one.name.endswith(SUFFIX) and one.name[0] != ".")
+            names = sorted(one.name for one in entries if one.name.endswith(SUFFIX) and one.name[0] != ".")
+        return [folder / name for name in names]
     except FileNotFoundError:
         return []
     except OSError as error:
