@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
 
 from results.statistics import Crossover, crossover
@@ -78,31 +77,30 @@ Key = tuple[str, str, str, str, str]
 
 def crossings(rows: pd.DataFrame, least: float = 0.0) -> Iterator[tuple[Key, Crossover]]:
     """The crossover of each recurrence that was timed beside the baseline, both green, at each place."""
-    columns = ["median_us", "low_us", "high_us"]
-    speed = rows[(rows["kind"] == "speed") & (rows["outcome"] == "green")].dropna(subset=columns)
-    for place, own in speed.groupby(PLACE, sort=True):
-        names = list(dict.fromkeys(own["recurrence"]))
-        base = next((name for name in BASELINES if name in names), None)
+    speed = rows[(rows["kind"] == "speed") & (rows["outcome"] == "green")]
+    columns = [*PLACE, "recurrence", "tokens", "median_us", "low_us", "high_us"]
+    found: dict[tuple[str, ...], dict[str, dict[int, Times]]] = {}
+    for *place, name, tokens, median, low, high in zip(*(speed[column] for column in columns), strict=True):
+        if math.isfinite(median) and math.isfinite(low) and math.isfinite(high):
+            here = found.setdefault((*place,), {}).setdefault(str(name), {})
+            here[int(tokens)] = _widened(median, low, high, max(least, RUN_TO_RUN))
+    for (shape, head_map, inputs), times in sorted(found.items()):
+        base = next((name for name in BASELINES if name in times), None)
         if base is None:
             continue
-        of_base = own[own["recurrence"] == base].set_index("tokens")[columns]
-        for name in names:
-            if name == base:
-                continue
-            of_name = own[own["recurrence"] == name].set_index("tokens")[columns]
-            at = sorted(set(of_base.index) & set(of_name.index))
-            if at:
-                times = (_widened(of_base.loc[at], least), _widened(of_name.loc[at], least))
-                yield (str(name), base, *map(str, place)), crossover([int(n) for n in at], *times)  # type: ignore[misc]
+        for name in times:
+            if name != base and (at := sorted(times[base].keys() & times[name].keys())):
+                one = crossover(at, [times[base][n] for n in at], [times[name][n] for n in at])
+                yield (name, base, shape, head_map, inputs), one
 
 
-def _widened(times: pd.DataFrame, least: float) -> list[tuple[float, float, float]]:
-    """(median, low, high) with the half-width that a time has at least from one process to the next."""
-    share = max(least, RUN_TO_RUN)
-    median = times["median_us"].to_numpy(float)
-    low = np.minimum(times["low_us"].to_numpy(float), median * (1 - share))
-    high = np.maximum(times["high_us"].to_numpy(float), median * (1 + share))
-    return [(float(m), float(a), float(b)) for m, a, b in zip(median, low, high, strict=True)]
+Times = tuple[float, float, float]
+"""(median, low, high), us."""
+
+
+def _widened(median: float, low: float, high: float, share: float) -> Times:
+    """With the half-width that a time has at least from one process to the next."""
+    return float(median), min(float(low), median * (1 - share)), max(float(high), median * (1 + share))
 
 
 def recommended(found: Crossover, rows: pd.DataFrame, key: Key) -> int | None:
