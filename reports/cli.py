@@ -74,17 +74,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _report(root: Path, out: Path) -> int:
     # Matplotlib and pandas take a second to import, which --help need not wait for.
-    from reports.page import build, write
-    from results.reference import references
-    from results.store import load
+    from reports.page import report
 
-    loaded = load(root)
-    print(write(build(loaded.records, loaded.problems, references()), out))
-    for problem in loaded.problems:
+    path, problems, notes, runs = report(root, out)
+    print(path)
+    for note in notes:
+        _say(note, OK)
+    for problem in problems:
         _say(problem, NOT_COMPARABLE)
-    if loaded.problems:
+    if problems:
         return NOT_COMPARABLE
-    if not loaded.records:
+    if not runs:
         return _say(f"nothing is stored in {root}; pytest --benchmark-only measures", NOTHING)
     return OK
 

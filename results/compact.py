@@ -13,6 +13,9 @@ from pathlib import Path
 from results import packs, series
 from results.store import RESTORE, ResultsError, gpu_folders, loose, unpack
 
+OLD_S = 86_400.0
+"""Age in seconds from which on an unfinished pack is one that a kill has left."""
+
 
 @dataclass
 class Compacted:
@@ -48,6 +51,7 @@ def compact(root: Path, before: datetime, gpu_key: str | None = None) -> Compact
         if gpu_key not in (None, folder.name):
             continue
         doubtful = set[Path]()
+        packs.sweep(folder, OLD_S)
         for pack in packs.packs(folder):  # a compaction that was killed has left these
             doubtful |= _clear(pack, done)
         runs = series.runs(root, folder.name)

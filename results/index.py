@@ -245,30 +245,37 @@ def shards(root: Path, folder: Path, notes: list[str], problems: list[str]) -> l
     Args:
         root: the results folder.
         folder: the GPU's.
-        notes: gets a line for each shard that had to be written anew, and why.
+        notes: gets a line for what had to be written anew, and why.
         problems: gets a line for each file that cannot be read, with the mend.
     """
-    place = root / "index" / folder.name
+    place, anew = root / "index" / folder.name, dict[str, list[int]]()
     years: dict[str, list[Path]] = {}
     for file in loose(folder, problems):
         years.setdefault(file.name[:4], []).append(file)
-    found = [_current(place / f"loose-{year}.index", files, _loose, notes) for year, files in sorted(years.items())]
+    found = [
+        _current(place / f"loose-{year}.index", files, _loose, anew, notes) for year, files in sorted(years.items())
+    ]
     # Packs are looked for last: a file that has just left its place is in one of them.
-    found += [_current(place / f"{pack.stem}.index", [pack], _packed, notes) for pack in packs.packs(folder)]
+    found += [_current(place / f"{pack.stem}.index", [pack], _packed, anew, notes) for pack in packs.packs(folder)]
+    for why, counts in anew.items():
+        notes.append(f"the index of {folder.name} was built anew from {sum(counts):,} files: {why}")
     for shard in found:
         problems += [f"{folder / name}: {why}" for name, why in shard.problems.items()]
     return found
 
 
-def _current(kept: Path, files: Sequence[Path], read: Any, notes: list[str]) -> Shard:
+_NONE = "there was none"
+
+
+def _current(kept: Path, files: Sequence[Path], read: Any, anew: dict[str, list[int]], notes: list[str]) -> Shard:
     """The shard as its files are now; what changed is read and written."""
     shard, why = Shard(), ""
     try:
         shard = decode(kept.read_bytes())
     except FileNotFoundError:
-        why = "there was none"
+        why = _NONE
     except (OSError, ValueError) as error:
-        why = f"it was {error.strerror if isinstance(error, OSError) else error}"
+        why = f"{kept.name} was {error.strerror if isinstance(error, OSError) else error}"
     stamps = {}
     for file in files:
         with suppress(OSError):
@@ -281,8 +288,8 @@ def _current(kept: Path, files: Sequence[Path], read: Any, notes: list[str]) -> 
         why = f"{len(changed)} of its files changed, first {changed[0].name}"
     shard = _kept(shard, {file.name for file in stale} | gone)
     shard = _joined(shard, read(stale, stamps))
-    if why:
-        notes.append(f"index {kept.name} of {kept.parent.name} was built anew from {len(files)} files: {why}")
+    if why and (why != _NONE or len(files) > 1):  # the first run of a year is no rebuild, nor is a new pack
+        anew.setdefault(why, []).append(len(shard.stamps))
     try:
         replace_bytes(encode(shard), kept, "index", "the records are read each time until it can", sync=False)
     except ResultsError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import time
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -110,6 +111,14 @@ def write(folder: Path, label: str, files: Sequence[Path]) -> Path:
     finally:
         with suppress(FileNotFoundError):
             temporary.unlink()
+
+
+def sweep(folder: Path, age_s: float) -> None:
+    """Remove unfinished packs that a kill has left: copies, whose records are still in their own files."""
+    for file in folder.glob(f".{PREFIX}*"):
+        with suppress(OSError):
+            if time.time() - file.stat().st_mtime > age_s:
+                file.unlink()
 
 
 def _verify(pack: Path, files: Sequence[Path]) -> None:

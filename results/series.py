@@ -21,6 +21,10 @@ from results.store import differs, gpu_folders
 __all__ = ["KINDS", "RUN_FACTS", "Series", "cases", "opened", "problems", "runs"]
 
 
+_CASE = ("recurrence", "against", "tokens", "shape", "head_map", "inputs")
+"""What names a case of a kind."""
+
+
 @dataclass(frozen=True)
 class Series:
     """All that is stored of one GPU.
@@ -57,13 +61,18 @@ class Series:
         return joined(parts).sort_values(["run", "place"], ignore_index=True)
 
     def cases(
-        self, method_id: str | None = None, kinds: Sequence[str] = KINDS, run_ids: Collection[str] | None = None
+        self,
+        method_id: str | None = None,
+        kinds: Sequence[str] = KINDS,
+        newest: bool = False,
+        run_ids: Collection[str] | None = None,
     ) -> pd.DataFrame:
         """One row per (run, case), oldest first, columns as of `results.frame.frame`.
 
         Args:
             method_id: the method; all of them where None.
             kinds: accuracy, determinism and speed; fewer are faster.
+            newest: of each case, only the newest run that has it.
             run_ids: only these runs; fewer are faster.
         """
         chosen = []
@@ -75,6 +84,8 @@ class Series:
             wanted = wanted & self.runs["run_id"].isin(list(run_ids)).to_numpy(bool)
         for kind in KINDS:
             if kind in kinds and (rows := self._rows(kind, wanted)) is not None:
+                if newest:
+                    rows = rows.drop_duplicates([name for name in _CASE if name in rows], keep="last")
                 chosen.append(rows.assign(kind=pd.Series(kind, index=rows.index, dtype="object")))
         if not chosen:
             return self._told(typed({name: [] for name in (*RUN_COLUMNS, *CASE_COLUMNS)}))

@@ -70,7 +70,7 @@ def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     def interrupt(root: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("results.store.load", interrupt)
+    monkeypatch.setattr("results.series.opened", interrupt)
     assert main(["report", "--results", str(tmp_path)]) == 130
 
 

@@ -173,6 +173,17 @@ def test_an_unpacked_record_beside_its_pack_is_no_problem(root: Path) -> None:
     same(root)
 
 
+def test_an_unfinished_pack_is_swept_once_it_is_old(root: Path) -> None:
+    import os
+
+    left = [root / "history" / KEY / f".packed-2026-{name}" for name in ("old", "new")]
+    for file in left:
+        file.write_bytes(b"PK")
+    os.utime(left[0], (0, 0))
+    compact(root, LATER)
+    assert [file.exists() for file in left] == [False, True]
+
+
 def test_an_unreadable_record_is_not_packed(root: Path) -> None:
     file = sorted((root / "history" / KEY).glob("2026*.json"))[0]
     file.write_bytes(b"{")
