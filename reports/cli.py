@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
-from reports import keeping
+from reports import comparing, keeping
 from results.store import ResultsError, default_root
 
 OK, USAGE, NOTHING, NOT_COMPARABLE, INTERRUPTED = 0, 2, 4, 5, 130
@@ -24,8 +24,9 @@ def _version() -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gdn-bench",
-        description="Shows what pytest --benchmark-only measured.",
-        epilog="Exit codes: 0 fine, 2 usage, 4 nothing is stored, 5 a stored file cannot be read.",
+        description="Keeps, judges and shows what pytest --benchmark-only measured.",
+        epilog="Exit codes: 0 fine, 2 usage, 4 nothing is stored, 5 a stored file cannot be read; "
+        "compare --help has those of a comparison.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -45,6 +46,7 @@ def _parser() -> argparse.ArgumentParser:
         "--out", type=Path, metavar="FILE", help="the file (default: in kernels/tables, by card and shape)"
     )
     keeping.add(commands, results)
+    comparing.add(commands, results)
     return parser
 
 
@@ -59,6 +61,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             if arguments.profile:
                 return _profile(root, arguments.recurrences, arguments.tokens)
             return doctor(root)
+        if arguments.command == "compare":
+            return comparing.compare(root, arguments)
+        if arguments.command in ("push", "pull"):
+            return comparing.move(root, arguments)
         if arguments.command == "accept":
             return keeping.accept(root, arguments.run, arguments.because)
         if arguments.command == "history":

@@ -124,3 +124,22 @@ def test_a_bad_number_of_processes_is_named(tmp_path: Path, text: str) -> None:
     done = suite(tmp_path, f"--gdn-processes={text}")
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert f"--gdn-processes is {text!r}; give a number from 0 to 1000" in done.stdout + done.stderr
+
+
+def test_two_cards_leave_a_record_each_from_processes_that_see_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEEN", str(tmp_path / "seen"))
+    small = ("--gdn-tokens", "3", "--gdn-shape", "1x1", "--gdn-recurrences=host-chunked", "-q")
+    done = suite(tmp_path, "-p", "tests.two_cards", "--gdn-device", "0,1", *small)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "seen").read_text() == "GPU-0 GPU-0\nGPU-1 GPU-1\n"
+    assert len(load(tmp_path).records) == 2
+    for card in (0, 1):
+        assert f"GPU {card}: 7 cases: 7 green; record: " in done.stdout
+
+
+def test_of_two_cards_one_that_fails_makes_the_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEEN", str(tmp_path / "seen"))
+    done = suite(tmp_path, "-p", "tests.two_cards", "--gdn-device=0,1", "--gdn-recurrences=nosuch", "-q")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
