@@ -99,19 +99,25 @@ def _profile(root: Path, names: str, tokens: str) -> int:
     from kernels.detect import gpu
     from reports.profile import keep, lines, profile
     from results.store import gpu_key
-    from suite.environment import collect
+    from suite.environment import card_uuid, collect
+    from suite.lock import DEFAULT_TIMEOUT_S, Lock, LockError, idle
     from suite.options import OptionError, parse_recurrences, parse_tokens
     from suite.profile import ProfileError
 
     if not gpu().usable:
         return _say(f"there is no GPU to profile: {gpu().problem}", NOTHING)
+    card = Lock(card_uuid(0) or "unknown")
     try:
         chosen, numbers = parse_recurrences(names, "cuda"), parse_tokens(tokens)
+        with idle(card.uuid):
+            card.acquire(DEFAULT_TIMEOUT_S, lambda text: print(text, file=sys.stderr))
         found, command = profile(chosen, numbers)
     except OptionError as error:
         return _say(str(error).replace("--gdn-", "--"), USAGE)
-    except ProfileError as error:
+    except (ProfileError, LockError) as error:
         return _say(str(error), NOTHING)
+    finally:
+        card.release()
     print("\n".join(lines(found)))
     environment, _ = collect(0)
     print(f"kept in {keep(found, command, environment, root, gpu_key(environment))}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -131,6 +130,6 @@ def _speed(one: Mapping[str, Any], file: Path) -> Speed:
 def _ns(seconds: Any, field: str, name: str, file: Path) -> float:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise ResultsError(f"{file}: {name}: {field} is {seconds!r}; seconds are wanted; {RESTORE}")
-    if not math.isfinite(seconds) or seconds <= 0:
+    if not seconds > 0:  # JSON holds no NaN and nothing infinite
         raise ResultsError(f"{file}: {name}: {field} is {seconds!r}; seconds above 0 are wanted; leave it out")
     return seconds * 1e9

@@ -1,8 +1,9 @@
 """Kills whatever writes to a results folder at random moments: python -m tests.kill [--kills 1000] [--seed 7]
 
 One or two processes at once write records, accept, compact, merge or read through the index, each acknowledging what
-is done; then they are killed (SIGKILL). What was complete before, and all that was acknowledged, must be there with
-the same bytes, nothing may be broken, and the next process must be able to go on.
+is done; then they are killed (SIGKILL), every other time exactly between two steps that touch a file. What was
+complete before, and all that was acknowledged, must be there with the same bytes, nothing may be broken, and the next
+process must be able to go on.
 """
 
 from __future__ import annotations
@@ -76,16 +77,35 @@ def indexing(root: Path, name: str, say: Say) -> None:
         say(f"run {name}-{number}")
 
 
+STEPS = ("open", "os.link", "os.remove", "os.rename", "os.truncate")
+"""Python's audit events of the steps between which a kill may fall."""
+
 JOBS = {"write": write, "accept": accepting, "compact": compacting, "merge": merging, "index": indexing}
 
 
-def start(job: str, root: Path, name: str) -> tuple[int, int]:
-    """(process id, where it acknowledges) of a process that does a job until it is killed."""
+def die_at(root: Path, step: int) -> None:
+    """Kill this process right before the `step`-th time that it changes or opens something below a folder."""
+    left, below = step, f"{root}{os.sep}"
+
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
+        nonlocal left
+        if event in STEPS and any(str(one).startswith(below) for one in arguments[:2]):
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hook)
+
+
+def start(job: str, root: Path, name: str, step: int) -> tuple[int, int]:
+    """(process id, where it acknowledges) of a process that does a job until it is killed, or kills itself."""
     receive, send = os.pipe()
     child = os.fork()
     if child:
         os.close(send)
         return child, receive
+    if step:
+        die_at(root, step)
     try:
         JOBS[job](root, name, lambda text: os.write(send, f"{text}\n".encode()) and None)
     except BaseException as error:
@@ -93,12 +113,24 @@ def start(job: str, root: Path, name: str) -> tuple[int, int]:
     os._exit(1)
 
 
-def kill(jobs: list[str], root: Path, name: str, delay: float) -> list[str]:
-    """Start jobs, kill them after a while, and return what they acknowledged."""
-    running = [start(job, root, f"{name}{place}") for place, job in enumerate(jobs)]
-    time.sleep(delay)
+def kill(jobs: list[str], root: Path, name: str, delay: float, step: int) -> list[str]:
+    """Start jobs, kill them after a while, and return what they acknowledged.
+
+    Args:
+        jobs: of `JOBS`.
+        root: the results folder.
+        name: begins every name that they give.
+        delay: seconds after which they are killed; with a step, the most that they get.
+        step: 0, or the number of the step at which each kills itself.
+    """
+    running = [start(job, root, f"{name}{place}", step) for place, job in enumerate(jobs)]
     said = []
+    end = time.monotonic() + delay
     for child, _ in running:
+        while time.monotonic() < end:
+            if step and os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                break
+            time.sleep(0.001 if step else max(0.0, end - time.monotonic()))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     for _, receive in running:
@@ -173,10 +205,12 @@ def attack(work: Path, kills: int, seed: int) -> Counter[str]:
             folder.finish()
             folder = Folder(work / f"{number}", chance)
         jobs = chance.choices(list(JOBS), k=chance.choice((1, 1, 2)))
-        said = kill(jobs, folder.root, f"k{number}x", chance.uniform(0, 0.12))
+        step = round(500 ** chance.random()) if number % 2 else 0
+        said = kill(jobs, folder.root, f"k{number}x", 5.0 if step else chance.uniform(0, 0.12), step)
         folder.look(said)
         counts.update(jobs)
         counts["kills"] += 1
+        counts["of them between two steps"] += step > 0
         counts["of them with two at once"] += len(jobs) == 2
         counts["of them after something was done"] += bool(said)
         counts["acknowledged"] += len(said)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -207,6 +208,16 @@ def test_a_file_that_cannot_be_believed_is_named(name: str, written: dict[str, P
     with pytest.raises(ResultsError, match=message) as refused:
         record_of(file)
     assert str(file) in str(refused.value)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999", "-0.0", "true", '"1"', "null"])
+def test_a_time_that_is_no_number_above_0_is_refused(number: str, written: dict[str, Path], tmp_path: Path) -> None:
+    raw = json.loads(written["short"].read_text())
+    raw["benchmarks"][0]["stats"]["median"] = "HERE"
+    file = tmp_path / "bad.json"
+    file.write_text(json.dumps(raw).replace('"HERE"', number))
+    with pytest.raises(ResultsError, match=re.escape(str(file))):
+        record_of(file)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "NaN", '{"benchmarks": [{"stats": {"median": NaN}}]}'])

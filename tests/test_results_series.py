@@ -192,3 +192,16 @@ def test_a_shard_comes_back_from_its_bytes_as_it_was(root: Path) -> None:
     same(root)
     for file in indexes(root):
         assert encode(decode(file.read_bytes())) == file.read_bytes()
+
+
+def test_a_thousand_runs_are_read_within_seconds(tmp_path: Path) -> None:
+    import time
+
+    assert decade.write(tmp_path, 400, 3) == 1200
+    series.opened(tmp_path)
+    decade.write(tmp_path, 1, 3, first=400)
+    start = time.perf_counter()
+    runs = series.runs(tmp_path)
+    speeds = series.cases(tmp_path, KEY, "cuda-graph-2", ("speed",))
+    assert (len(runs), len(speeds)) == (1203, 401 * 22)
+    assert time.perf_counter() - start < 5  # observed: 0.4 s

@@ -355,7 +355,7 @@ def test_two_processes_at_once_lose_nothing(tmp_path: Path) -> None:
 
 
 KILLED = """
-import os, random, signal, sys, time
+import os, random, select, signal, sys, time
 from pathlib import Path
 from results.store import save
 from tests.fabricate import record
@@ -369,6 +369,8 @@ for kill in range(50):
                 save(record(run_id=f"{kill}-{number}", status=status), root)
                 os.write(send, f"{kill}-{number} {status}\\n".encode())
     os.close(send)
+    if kill % 2:
+        select.select([receive], [], [], 10)  # however slow the disk is, half of the kills come after a first save
     time.sleep(chance.uniform(0, 0.03))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
