@@ -1,0 +1,90 @@
+"""Which part of the environment changed where a level changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from results.judging_changes import Change
+
+SOURCE = ("source", "commit")
+"""What names the source, the better one first: a commit may leave the source of a kernel as it is."""
+CODE = ("machine_code", "fingerprint")
+"""What names the machine code."""
+TOOLS = ("nvrtc", "cupy", "cuda", "cuda_runtime")
+"""What makes machine code of source."""
+MACHINE = ("gpu_uuid", "driver", "power_limit_w", "platform", "cpu")
+"""What runs it."""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What may have changed a level.
+
+    Attributes:
+        kind: "machine", "compiler", "source" or "unknown".
+        changed: what differs: name to (before, after).
+        commits: the last commit of the old level for certain, and the first of the new one.
+        reason: in words.
+    """
+
+    kind: str
+    changed: Mapping[str, tuple[object, object]]
+    commits: tuple[str | None, str | None]
+    reason: str
+
+
+def cause(change: Change, runs: Sequence[Mapping[str, object]], canaries: Sequence[Change] = ()) -> Cause:
+    """Say what changed between the last run that has the old level for certain and the first that has the new one.
+
+    The same machine code and another time is the machine. Another machine code of the same source is the compiler.
+
+    Args:
+        change: of the values of these runs.
+        runs: what is known of each run: any of `SOURCE`, `CODE`, `TOOLS` and `MACHINE`; None or missing: unknown.
+        canaries: changes of the canaries over the same runs.
+
+    Raises:
+        ValueError: the change is not within the runs.
+    """
+    if not 1 <= change.low <= change.index <= change.high < len(runs):
+        raise ValueError(f"the change is of runs {change.low} to {change.high}, and there are {len(runs)} runs")
+    before, after = runs[change.low - 1], runs[change.high]
+    changed = {
+        name: (before[name], after[name])
+        for name in (*SOURCE, *CODE, *TOOLS, *MACHINE)
+        if before.get(name) is not None and after.get(name) is not None and before[name] != after[name]
+    }
+    commits = tuple(None if (found := run.get("commit")) is None else str(found) for run in (before, after))
+    kind, reason = _kind(changed, _first(before, after, CODE), _first(before, after, SOURCE))
+    shared = [one for one in canaries if one.low <= change.high and change.low <= one.high]
+    if any((one.after > one.before) == (change.after > change.before) for one in shared):
+        kind, reason = "machine", "a canary changed there as well"
+    others = [f"{name} {old} → {new}" for name, (old, new) in changed.items() if name in (*TOOLS, *MACHINE)]
+    if others:
+        reason += f"; {', '.join(others)}"
+    return Cause(kind, changed, (commits[0], commits[1]), reason)
+
+
+def _first(before: Mapping[str, object], after: Mapping[str, object], names: Sequence[str]) -> str | None:
+    """The first of the names that both runs know."""
+    return next((name for name in names if before.get(name) is not None and after.get(name) is not None), None)
+
+
+def _kind(changed: Mapping[str, object], code: str | None, source: str | None) -> tuple[str, str]:
+    if code is not None and code not in changed:
+        return "machine", "the machine code is the same"
+    tools = [name for name in TOOLS if name in changed]
+    if source is not None and source not in changed:
+        if code is not None:
+            return "compiler", f"the {source} is the same and the machine code is another"
+        if tools:
+            return "compiler", f"the {source} is the same, the compiler changed, the machine code is not known"
+        return "machine", f"the {source} and the compiler are the same, the machine code is not known"
+    if source is None:
+        return "unknown", "neither source nor machine code is known" if code is None else "the source is not known"
+    if tools:
+        return "unknown", f"the {source} and the compiler changed together"
+    if code is None and any(name in changed for name in MACHINE):
+        return "unknown", f"the {source} and the machine changed together, the machine code is not known"
+    return "source", f"the {source} changed" + ("" if code is None else ", and the machine code with it")
