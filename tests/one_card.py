@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 import suite.devices
-import suite.plugin
 from suite.lock import Lock
 from suite.options import Options
 
@@ -19,4 +18,4 @@ def _of_a_card(options: Options, say: Callable[[str], None], until: ExitStack) -
 
 
 suite.devices.card_uuid = lambda device: "GPU-0"
-suite.plugin.take = _of_a_card
+suite.devices.take = _of_a_card
