@@ -11,7 +11,7 @@ from pathlib import Path
 from reports import comparing, keeping
 from results.store import ResultsError, default_root
 
-OK, USAGE, NOTHING, NOT_COMPARABLE, INTERRUPTED = 0, 2, 4, 5, 130
+OK, REGRESSION, USAGE, NOTHING, NOT_COMPARABLE, INTERRUPTED = 0, 1, 2, 4, 5, 130
 
 
 def _version() -> str:
@@ -25,8 +25,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gdn-bench",
         description="Keeps, judges and shows what pytest --benchmark-only measured.",
-        epilog="Exit codes: 0 fine, 2 usage, 4 nothing is stored, 5 a stored file cannot be read; "
-        "compare --help has those of a comparison.",
+        epilog="Exit codes: 0 fine, 1 simulate misses a figure, 2 usage, 4 nothing is stored, "
+        "5 a stored file cannot be read; compare --help has those of a comparison.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -47,7 +47,22 @@ def _parser() -> argparse.ArgumentParser:
     )
     keeping.add(commands, results)
     comparing.add(commands, results)
+    simulation = commands.add_parser("simulate", help="let rules of judging loose on fabricated histories (minutes)")
+    simulation.set_defaults(results=None)
+    for name, default, what in (
+        ("histories", 60, "histories without a change, of 100 nights each"),
+        ("steps", 240, "histories with a step of 5 %%, and as many with one of 2 %%"),
+        ("jobs", 2, "processes at once"),
+    ):
+        simulation.add_argument(f"--{name}", type=_positive, default=default, metavar="N", help=f"{what} ({default})")
+    simulation.add_argument("--seed", type=int, default=1, metavar="N", help="of the histories (1)")
     return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no integer from 1 on")
+    return int(text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -71,6 +86,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return keeping.history(root, arguments)
         if arguments.command == "table":
             return _table(root, arguments.run, arguments.out)
+        if arguments.command == "simulate":
+            return _simulate(arguments.histories, arguments.steps, arguments.seed, arguments.jobs)
         return _report(root, arguments.out or root / "report.html")
     except ResultsError as error:
         return _say(str(error), USAGE)
@@ -143,6 +160,18 @@ def _table(root: Path, run_id: str | None, out: Path | None) -> int:
     if table.source.dirty:
         _say(f"warning: {record.run_id} was measured with changes to commit {table.source.commit[:10]}", OK)
     return NOT_COMPARABLE if loaded.problems else OK
+
+
+def _simulate(histories: int, steps: int, seed: int, jobs: int) -> int:
+    # NumPy and SciPy take a while to import, which --help need not wait for.
+    from reports.simulation import markdown, notes, simulate
+    from results.simulate import missed
+
+    found = simulate(histories, steps, seed, jobs)
+    print(markdown(found))
+    for note in notes(found):
+        _say(note, OK)
+    return REGRESSION if missed(found[0]) else OK
 
 
 def _say(text: str, code: int) -> int:
