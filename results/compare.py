@@ -66,6 +66,7 @@ class Comparison:
         runs: names of the records that were judged together: the processes of a night and those that confirm it.
         baseline: the acceptance that it is held against, or None.
         accepted: how many accepted runs the speed is held against.
+        quiet: whether the canaries are as in the accepted runs, so that the night may join them.
         cases: with their verdicts, the worst first.
         census: of these.
         crossovers, changes: see there.
@@ -89,6 +90,7 @@ class Comparison:
     runs: tuple[str, ...] = ()
     baseline: Acceptance | None = None
     accepted: int = 0
+    quiet: bool = True
     cases: tuple[Case, ...] = ()
     census: Census = field(default_factory=lambda: Census(0, 0, {}, ()))
     crossovers: tuple[Tracked, ...] = ()
@@ -208,10 +210,16 @@ def _compare(
     baseline = series.cases(method, run_ids=members[-1] if members else ())
     history = _history(series, method, members)
     spread = _spread([tonight, history])
-    cases = judge(tonight, baseline, history, spread, _machine(series, group, used), asked.rules)
+    machine = _machine(series, group, used)
+    cases = judge(tonight, baseline, history, spread, list(machine.values()), asked.rules)
+    moved = {name: one for name, one in machine.items() if one.verdict != "same"}
     state, said = _state(root, found, series, method, every, asked)
     partial = [str(name) for name in group[group["status"] != "complete"]["run_id"]]
     notes = [*used.notes, *_notes(group, partial)]
+    notes += [
+        f"the canary {name} is {one.verdict}, so that the machine is not as it was: {one.reason}"
+        for name, one in moved.items()
+    ]
     code = _code(cases, state, partial, problems, asked.allow_new)
     widest = max((spread(int(n)) for n in tonight["tokens"].unique()), default=0.0)
     return Comparison(
@@ -227,6 +235,7 @@ def _compare(
         runs=tuple(map(str, group["run_id"])),
         baseline=used.baseline,
         accepted=len(used.runs),
+        quiet=not moved,
         cases=tuple(cases),
         census=census(cases),
         crossovers=tuple(track(_one_each(tonight), _named(used, history), asked.dispatch, min(widest, 0.05))),
@@ -291,15 +300,15 @@ def _spread(frames: Sequence[pd.DataFrame]) -> Callable[[int], float]:
     return lambda tokens: found.get(tokens, 0.0)
 
 
-def _machine(series: Series, group: pd.DataFrame, used: _Used) -> list[Judged]:
-    """Tonight's canaries against those of the accepted runs."""
-    runs, found = series.runs, []
+def _machine(series: Series, group: pd.DataFrame, used: _Used) -> dict[str, Judged]:
+    """Tonight's canaries against those of the accepted runs, by name."""
+    runs, found = series.runs, {}
     for name in CANARIES:
         columns = [f"canary_{name}_{when}_us" for when in ("before", "after")]
         new = _positive(group[columns].mean(axis=1))
         old = _positive(runs[runs["run_id"].isin(used.runs)][columns].mean(axis=1))
         if new.size and old.size:
-            found.append(judge_speed(old, new, 0.0))
+            found[name] = judge_speed(old, new, 0.0)
     return found
 
 

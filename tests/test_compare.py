@@ -38,7 +38,7 @@ def doubtful(cases: Any, reason: str, **overrides: Any) -> list[Any]:
 
 def test_a_night_like_the_others_is_fine(tmp_path: Path) -> None:
     found = judged(tmp_path)
-    assert (found.state, found.exit_code, found.accepted) == ("judged", 0, ENOUGH)
+    assert (found.state, found.exit_code, found.accepted, found.quiet) == ("judged", 0, ENOUGH, True)
     assert found.census.verdicts == {"same": 12}
     assert (found.census.cases, found.census.judged, found.census.unjudged) == (12, 12, ())
     assert found.run_id == night(ENOUGH).run_id
@@ -263,6 +263,10 @@ def test_a_machine_that_is_slower_is_no_regression(tmp_path: Path) -> None:
     found = judged(tmp_path, *checks(), *times(9, 1.1), canaries=canaries(before=3.6e5, after=3.6e5))
     assert set(verdicts(found, "speed").values()) == {"inconclusive"}
     assert "the machine, not the code" in found.cases[0].reason
+    assert not found.quiet
+    assert any(
+        note.startswith("the canary fma is slower, so that the machine is not as it was: ") for note in found.notes
+    )
     assert found.exit_code != 1
 
 

@@ -16,7 +16,7 @@ import pytest
 from results.accepted import acceptances
 from results.remote import push
 from results.store import load, save
-from tests.fabricate import accuracy, environment
+from tests.fabricate import accuracy, canaries, environment
 from tests.nights import METHOD, checks, night, nights, times
 
 yaml = pytest.importorskip("yaml")
@@ -152,6 +152,13 @@ def test_a_slower_night_is_red_and_pushed_and_not_accepted(known: Job) -> None:
 
 def test_a_faster_night_is_green_and_the_level_is_left_for_a_person_to_move(known: Job) -> None:
     assert known.measures(night(99, (*checks(), *times(99, 0.9)))).run() == "success"
+    assert accepted(known) == 12
+
+
+def test_a_night_on_a_slower_machine_is_green_and_not_accepted(known: Job) -> None:
+    made = night(99, canaries=canaries(before=3.6e5, after=3.6e5))
+    assert known.measures(made).run() == "success", known.output
+    assert "the canary fma is slower" in known.summary
     assert accepted(known) == 12
 
 
