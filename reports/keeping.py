@@ -192,7 +192,7 @@ def _compact(root: Path, arguments: argparse.Namespace) -> int:
         print(pack)
     print(f"{done.runs:,} records of {done.before / 1e6:,.1f} MB moved into packs")
     if done.packs:
-        print(f"{len(done.packs)} packs of {done.after / 1e6:,.1f} MB were written")
+        print(f"written: {len(done.packs)} of {done.after / 1e6:,.1f} MB")
     for line in done.problems:
         _say(line)
     return NOT_COMPARABLE if done.problems else OK
@@ -202,7 +202,7 @@ def _check(root: Path, arguments: argparse.Namespace) -> int:
     from results.history import check
 
     table, wrong = check(root)
-    print(f"{len(table):,} runs of {table['gpu_key'].nunique()} cards were read, {len(wrong)} problems")
+    print(f"runs: {len(table):,}, cards: {table['gpu_key'].nunique()}, all bytes were read; problems: {len(wrong)}")
     return _told({"problems": wrong, "notes": table.attrs["notes"]}, len(table), root)
 
 

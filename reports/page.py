@@ -26,6 +26,10 @@ from results.reference import Reference, references
 from results.schema import Record
 from results.store import read, replace_file
 
+TIMES = ("run_id", "started", "method_id", "driver", "cuda_runtime", "recurrence", "tokens", *cases.SERIES)
+TIMES += ("median_us", "low_us", "high_us")
+"""What the history of the times needs."""
+
 RECORDS_READ = 40
 """Of a longer history, so many of the newest records are read whole; what the page shows of measuring is of them."""
 
@@ -102,7 +106,7 @@ class Stored:
         runs: the names of all runs, oldest first.
         records: the newest of them, whole, oldest first: those whose measuring is shown.
         newest: the cases of all runs, or the newest of each case.
-        times: all speed cases.
+        times: all speed cases, columns `TIMES`.
     """
 
     key: str
@@ -138,7 +142,9 @@ def stored(root: Path) -> tuple[list[Stored], tuple[str, ...], tuple[str, ...]]:
         if len(measured) and measured.iloc[-1] not in whole:
             whole.insert(0, str(measured.iloc[-1]))
         records = [read(root, one.gpu_key, name) for name in whole]
-        gpus.append(Stored(one.gpu_key, names, records, one.cases(newest=True), one.cases(kinds=("speed",))))
+        gpus.append(
+            Stored(one.gpu_key, names, records, one.cases(newest=True), one.cases(kinds=("speed",), columns=TIMES))
+        )
     return gpus, problems, notes
 
 

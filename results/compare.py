@@ -18,7 +18,7 @@ from results.judging_rules import Rules
 from results.series import Series, opened
 from results.steps import Step, steps
 from results.store import ResultsError
-from results.verdicts import DEFAULT_RULES, JUDGED, VERDICTS, Case, NotComparableError, judge
+from results.verdicts import DEFAULT_RULES, JUDGED, KEY, VERDICTS, Case, NotComparableError, judge
 
 FINE, REGRESSION, WRONG, NOTHING, NOT_COMPARABLE = 0, 1, 3, 4, 5
 
@@ -30,6 +30,9 @@ ENOUGH = 0.5
 
 WINDOW = 60
 """Accepted runs that are read at most, the newest ones; the rule takes its window out of them."""
+
+HISTORY = ("run_id", *KEY, "outcome", "median_us", "low_us", "high_us", "aa_ratio")
+"""Columns that are asked for of the accepted runs."""
 
 ENVIRONMENT = ("gpu_uuid", "driver", "cuda_runtime", "cupy", "nvrtc", "machine_code", "commit", "platform", "cpu")
 """What a comparison tells if it is not as in the baseline."""
@@ -329,7 +332,7 @@ def _one_each(rows: pd.DataFrame) -> pd.DataFrame:
 def _history(series: Series, method: str, members: Sequence[Sequence[str]]) -> pd.DataFrame:
     """The speed cases of the accepted nights, with the place of the night as `order`."""
     order = {name: place for place, names in enumerate(members) for name in names}
-    rows = series.cases(method, ("speed",), run_ids=order)
+    rows = series.cases(method, ("speed",), run_ids=order, columns=HISTORY)
     return rows.assign(order=rows["run_id"].map(order).astype("int64"))
 
 

@@ -44,27 +44,30 @@ class Series:
     shards: Sequence[Shard] = field(repr=False)
     places: np.ndarray = field(repr=False)
 
-    def _rows(self, kind: str, wanted: np.ndarray) -> pd.DataFrame | None:
+    def _rows(self, kind: str, wanted: np.ndarray, only: Collection[str], newest: bool) -> pd.DataFrame | None:
         """The cases of a kind in the wanted runs, with `run`, the row in `runs`."""
         parts, before = [], 0
         for shard in self.shards:
             place = self.places[before : before + len(shard.runs)]
             before += len(shard.runs)
-            if not (wanted[place] & (place >= 0)).any() or (rows := shard.rows(kind)) is None:
+            if not (wanted[place] & (place >= 0)).any() or (rows := shard.rows(kind, only)) is None:
                 continue
             run = place[rows["run"].to_numpy()]
             counts = (run >= 0) & wanted[run]
             rows["run"] = run
-            parts.append(rows if counts.all() else rows[counts])
+            rows = rows if counts.all() else rows[counts]
+            parts.append(_newest(rows.sort_values(["run", "place"])) if newest else rows)
         if not parts:
             return None
-        return joined(parts).sort_values(["run", "place"], ignore_index=True)
+        found = joined(parts).sort_values(["run", "place"], ignore_index=True)
+        return _newest(found) if newest else found
 
     def cases(
         self,
         method_id: str | None = None,
         kinds: Sequence[str] = KINDS,
         newest: bool = False,
+        columns: Sequence[str] = (*RUN_COLUMNS, *CASE_COLUMNS),
         run_ids: Collection[str] | None = None,
     ) -> pd.DataFrame:
         """One row per (run, case), oldest first, columns as of `results.frame.frame`.
@@ -73,9 +76,11 @@ class Series:
             method_id: the method; all of them where None.
             kinds: accuracy, determinism and speed; fewer are faster.
             newest: of each case, only the newest run that has it.
+            columns: which; fewer are faster.
             run_ids: only these runs; fewer are faster.
         """
         chosen = []
+        only = {*columns, *_CASE} if newest else {*columns}
         if method_id is None:
             wanted = np.ones(len(self.runs), bool)
         else:
@@ -83,24 +88,31 @@ class Series:
         if run_ids is not None:
             wanted = wanted & self.runs["run_id"].isin(list(run_ids)).to_numpy(bool)
         for kind in KINDS:
-            if kind in kinds and (rows := self._rows(kind, wanted)) is not None:
-                if newest:
-                    rows = rows.drop_duplicates([name for name in _CASE if name in rows], keep="last")
+            if kind in kinds and (rows := self._rows(kind, wanted, only, newest)) is not None:
                 chosen.append(rows.assign(kind=pd.Series(kind, index=rows.index, dtype="object")))
         if not chosen:
-            return self._told(typed({name: [] for name in (*RUN_COLUMNS, *CASE_COLUMNS)}))
+            return self._told(typed({name: [] for name in columns}))
         table = joined(chosen)
         if len(chosen) > 1:
             table = table.iloc[np.lexsort((table["place"], table["run"]))]
         table = table.reset_index(drop=True)
         run = table["run"].to_numpy()
-        columns = {name: self.runs[name].take(run).reset_index(drop=True) for name in RUN_COLUMNS}
-        columns |= {name: table[name] if name in table else absent(name, len(table)) for name in CASE_COLUMNS}
-        return self._told(pd.DataFrame(columns))
+        found = {}
+        for name in columns:
+            if name in RUN_COLUMNS:
+                found[name] = self.runs[name].take(run).reset_index(drop=True)
+            else:
+                found[name] = table[name] if name in table else absent(name, len(table))
+        return self._told(pd.DataFrame(found))
 
     def _told(self, table: pd.DataFrame) -> pd.DataFrame:
         table.attrs |= {"problems": self.problems, "notes": self.notes}
         return table
+
+
+def _newest(rows: pd.DataFrame) -> pd.DataFrame:
+    """Of each case of a kind, the last row."""
+    return rows.drop_duplicates([name for name in _CASE if name in rows], keep="last")
 
 
 def opened(root: Path, gpu_key: str | None = None) -> tuple[list[Series], tuple[str, ...], tuple[str, ...]]:

@@ -87,9 +87,10 @@ def _canaries(chosen: pd.DataFrame) -> Iterator[tuple[str, pd.Series]]:
 
 def _cases(series: Series, run_ids: list[str]) -> Iterator[tuple[str, pd.Series]]:
     """(name, figures by run_id) of the time and the error of each case."""
-    rows = series.cases(None, ("accuracy", "speed"), run_ids=run_ids)
-    rows = rows[rows["outcome"] == "green"]
     names = ["kind", "recurrence", "against", "tokens", "shape", "head_map", "inputs"]
+    figures = ["run_id", "outcome", "median_us", "error_out", "error_state"]
+    rows = series.cases(None, ("accuracy", "speed"), run_ids=run_ids, columns=[*names, *figures])
+    rows = rows[rows["outcome"] == "green"]
     errors = np.maximum(rows[["error_out", "error_state"]].max(axis=1), LEAST_ERROR)
     figure = rows["median_us"].where(rows["kind"] == "speed", errors).to_numpy(float)
     table = rows[names].assign(against=rows["against"].astype("object").fillna(""), figure=figure)

@@ -1,7 +1,7 @@
 """One job at a time on a card: a lock file for each card's UUID, which the kernel frees when its owner dies.
 
-The files lie in the folder that `GDN_LOCK_DIR` names, else in the machine's temporary folder, not in one of the login
-session, as a job of cron or CI has none. Jobs in containers of their own see each other if they share that folder.
+The files lie in the folder that `GDN_LOCK_DIR` names, else in the machine's temporary folder: cron and CI have no
+folder of a login. Jobs in containers of their own see each other if they share that folder.
 """
 
 from __future__ import annotations

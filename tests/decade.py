@@ -90,7 +90,7 @@ def main() -> None:
 
     start = time.perf_counter()
     _, problems, notes = series.opened(root)
-    print(f"index: {len(notes)} shards built in {time.perf_counter() - start:.1f} s, {len(problems)} problems")
+    print(f"index of {len(notes)} cards built in {time.perf_counter() - start:.1f} s, {len(problems)} problems")
     write(root, 1, gpus, nights - 1)
     for what, seconds in timings(root):
         print(f"{seconds:6.2f} s  {what}")

@@ -101,9 +101,9 @@ def test_compact_check_and_merge(root: Path, tmp_path: Path, capsys: pytest.Capt
     assert run("history", "compact", "--before", "2030-01-01", "--results", root) == 0
     said = capsys.readouterr().out
     assert "7 records of" in said
-    assert "2 packs of" in said
+    assert "written: 2 of" in said
     assert run("history", "check", "--results", root) == 0
-    assert "7 runs of 2 cards were read, 0 problems" in capsys.readouterr().out
+    assert "runs: 7, cards: 2, all bytes were read; problems: 0" in capsys.readouterr().out
     other = tmp_path / "other"
     for _ in range(2):
         assert run("history", "merge", root, "--results", other) == 0

@@ -176,6 +176,9 @@ def test_the_newest_of_each_case_is_one_row_of_all_of_them(root: Path) -> None:
     names = ["kind", "recurrence", "against", "tokens", "shape", "head_map", "inputs"]
     wanted = own.cases().drop_duplicates(names, keep="last").reset_index(drop=True)
     pd.testing.assert_frame_equal(own.cases(newest=True), wanted)
+    few = ["run_id", "sha256_out", "tokens"]
+    pd.testing.assert_frame_equal(own.cases(newest=True, columns=few), wanted[few])
+    pd.testing.assert_frame_equal(own.cases("cuda-graph-2", columns=few), own.cases("cuda-graph-2")[few])
 
 
 @pytest.mark.parametrize("options", [{}, {"gpu_key": "none"}, {"gpu_key": KEY, "method_id": "none"}])
