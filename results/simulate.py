@@ -236,7 +236,7 @@ def _night(
     sure = band(old, aa, thresholds, new.shape[-1])
     reach = np.where(suspicious, np.log1p(sure.limit), reach)
     log = values - seen.centre
-    found = suspicious & (np.abs(log) > reach) & control(np.where(suspicious, sure.p(log), seen.p(log)), thresholds.q)
+    found = (np.abs(log) > reach) & control(np.where(suspicious, sure.p(log), seen.p(log)), thresholds.q)
     calm = band(old_canary, 0.0, replace(thresholds, us=0.0))
     # Where processes were added, the canary of the night is that of all of them.
     ran = np.where(suspicious.any(axis=1), np.median(canary, axis=-1), canary[:, 0]) - calm.centre
