@@ -322,8 +322,7 @@ gdn_sequential_tuned(const float* __restrict__ qkv, const float* __restrict__ ga
         if (lane < QUAD * HEADS) {
             const int t = lane / HEADS, j = lane % HEADS;
             const bool valid = first + t < tokens;
-            const size_t from = static_cast<size_t>(valid ? first + t : 0) * VALUE_HEADS +
-                                value_head(key_head, first_head + j);
+            const size_t from = gate_at(valid ? first + t : 0, value_head(key_head, first_head + j));
             copy_async<4>(&to.gate[t][j], gate + from, valid);
             copy_async<4>(&to.beta[t][j], beta + from, valid);
         }
