@@ -55,7 +55,7 @@ def _text(one: Comparison) -> Iterator[str]:
     yield from (f"  {line}" for line in _against(one))
     yield f"  {census(one)}"
     for case in listed(one):
-        yield f"  {case.verdict:<12}  {case.name}{_place(case, one)}: {case.reason}"
+        yield f"  {case.verdict:<12}  {case.name}{_place(case, one)}: {case.told}"
     for verdict, reason, number in one.census.unjudged:
         if verdict in QUIET:
             yield f"  {verdict:<12}  {words.count(number, 'case')}: {reason}"
@@ -183,7 +183,7 @@ def _row(case: Case, one: Comparison) -> str:
     figures = [_figure(case, value) for value in (case.value, case.baseline)]
     bold = f"**{case.verdict}**" if case.verdict in ("wrong", "unstable", "slower", "missing") else case.verdict
     name = _escaped(case.name + _place(case, one))
-    reason = case.reason if len(case.reason) <= 400 else f"{case.reason[:400]}…"
+    reason = case.told if len(case.told) <= 400 else f"{case.told[:400]}…"
     return f"| {bold} | {name} | {' | '.join(figures)} | {change} | {_escaped(reason)} |"
 
 
@@ -254,9 +254,9 @@ def _test(case: Case) -> ElementTree.Element:
     tags = {"slower": "failure", "wrong": "error", "unstable": "error", "missing": "error"}
     tags |= dict.fromkeys(("inconclusive", "not measured", "new"), "skipped")
     if case.verdict in tags:
-        ElementTree.SubElement(test, tags[case.verdict], message=_printable(f"{case.verdict}: {case.reason}"))
+        ElementTree.SubElement(test, tags[case.verdict], message=_printable(f"{case.verdict}: {case.told}"))
     else:
-        ElementTree.SubElement(test, "system-out").text = _printable(f"{case.verdict}: {case.reason}")
+        ElementTree.SubElement(test, "system-out").text = _printable(f"{case.verdict}: {case.told}")
     return test
 
 

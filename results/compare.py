@@ -15,15 +15,13 @@ from results.accepted import Acceptance, acceptances
 from results.crossing import Tracked, track
 from results.judging import Judged, judge_speed
 from results.judging_rules import Rules
-from results.series import Series, opened
-from results.steps import Step, steps
+from results.levels import looks, with_levels
+from results.series import CONFIRMS, Series, night_of, opened
+from results.steps import CANARIES, Step, steps, trail
 from results.store import ResultsError
-from results.verdicts import DEFAULT_RULES, JUDGED, KEY, VERDICTS, Case, NotComparableError, judge
+from results.verdicts import DEFAULT_RULES, JUDGED, KEY, VERDICTS, Case, NotComparableError, judge, worst_first
 
 FINE, REGRESSION, WRONG, NOTHING, NOT_COMPARABLE = 0, 1, 3, 4, 5
-
-CONFIRMS = "confirm-"
-"""Nights of this name hold the fresh processes that confirm the run whose name follows."""
 
 ENOUGH = 0.5
 """Share of the baseline's cases that must be judged, lest the rest's silence reads as passed."""
@@ -36,8 +34,6 @@ HISTORY = ("run_id", *KEY, "outcome", "median_us", "low_us", "high_us", "aa_rati
 
 ENVIRONMENT = ("gpu_uuid", "driver", "cuda_runtime", "cupy", "nvrtc", "machine_code", "commit", "platform", "cpu")
 """What a comparison tells if it is not as in the baseline."""
-
-CANARIES = ("fma", "copy")
 
 
 @dataclass(frozen=True)
@@ -64,7 +60,8 @@ class Comparison:
     Attributes:
         state: "judged", "no baseline", "another card", "another method" or "nothing measured".
         said: the state in words, with the mend; empty where judged.
-        exit_code: 0 fine, 1 slower, 3 wrong or unstable, 4 nothing or not enough measured, 5 not comparable.
+        exit_code: 0 fine, 1 slower, 3 wrong or unstable, 4 nothing or not enough measured, as of a case that seems
+            slower and is not confirmed, 5 not comparable.
         gpu_key, method_id, run_id, started, commit, dirty, status: of the run; None where there is none.
         runs: names of the records that were judged together: the processes of a night and those that confirm it.
         baseline: the acceptance that it is held against, or None.
@@ -188,13 +185,14 @@ def together(runs: pd.DataFrame, place: int) -> pd.DataFrame:
     Raises:
         NotComparableError: the processes of a night are of different methods.
     """
-    own = runs.iloc[place]
-    night = own["night"] if isinstance(own["night"], str) else None
-    members = runs.iloc[[place]] if night is None else runs[runs["night"] == night]
-    confirming = runs[runs["night"].isin([f"{CONFIRMS}{name}" for name in members["run_id"]])]
-    group = pd.concat([members, confirming])
+    night = night_of(runs)
+    own = runs[night == night[place]]
+    confirms = own["night"].astype("object").fillna("").str.startswith(CONFIRMS).to_numpy(bool)
+    group: pd.DataFrame = pd.concat([own[~confirms], own[confirms]])
     if len(set(group["method_id"])) > 1:
-        raise NotComparableError(f"the processes of {night} are of the methods {sorted(set(group['method_id']))}")
+        raise NotComparableError(
+            f"the processes of {night[place]} are of the methods {sorted(set(group['method_id']))}"
+        )
     return group
 
 
@@ -216,9 +214,13 @@ def _compare(
     machine = _machine(series, group, used)
     cases = judge(tonight, baseline, history, spread, list(machine.values()), asked.rules)
     moved = {name: one for name, one in machine.items() if one.verdict != "same"}
+    past = trail(series, method, place, own["gpu_uuid"] if used.own_card and isinstance(own["gpu_uuid"], str) else None)
+    if used.own_card and not moved:
+        rose = looks(past, past.quiet(used.runs, used.since), spread, asked.rules)
+        cases = worst_first(with_levels(cases, rose, asked.rules))
     state, said = _state(root, found, series, method, every, asked)
     partial = [str(name) for name in group[group["status"] != "complete"]["run_id"]]
-    notes = [*used.notes, *_notes(group, partial)]
+    notes = [*used.notes, *_notes(group, partial, cases)]
     notes += [
         f"the canary {name} is {one.verdict}, so that the machine is not as it was: {one.reason}"
         for name, one in moved.items()
@@ -242,7 +244,7 @@ def _compare(
         cases=tuple(cases),
         census=census(cases),
         crossovers=tuple(track(_one_each(tonight), _named(used, history), asked.dispatch, min(widest, 0.05))),
-        changes=tuple(steps(series, method, own["gpu_uuid"] if used.own_card else None)),
+        changes=tuple(steps(past)),
         environment=_environment(runs, used, own),
         notes=tuple(notes),
         problems=problems,
@@ -251,11 +253,20 @@ def _compare(
 
 @dataclass(frozen=True)
 class _Used:
-    """The accepted runs that count: names, oldest first; the newest one's acceptance; what to say of the choice."""
+    """The accepted runs that count.
+
+    Attributes:
+        runs: their names, oldest first.
+        baseline: the acceptance of the newest one.
+        own_card: they are of this very card.
+        since: when the first one started; the level has not been moved on purpose since.
+        notes: what to say of the choice.
+    """
 
     runs: tuple[str, ...]
     baseline: Acceptance | None
     own_card: bool
+    since: pd.Timestamp | None
     notes: tuple[str, ...]
 
 
@@ -275,22 +286,19 @@ def _used(every: Sequence[Acceptance], series: Series, uuid: object) -> _Used:
     moved = [place for place, one in enumerate(kept) if one.because]
     kept = kept[moved[-1] if moved else 0 :]
     names = tuple(dict.fromkeys(one.run_id for one in kept))[-WINDOW:]
-    return _Used(names, kept[-1] if kept else None, bool(own) and isinstance(uuid, str), tuple(notes))
+    started = dict(zip(series.runs["run_id"], series.runs["started"], strict=True))
+    since = started[kept[0].run_id] if kept else None
+    return _Used(names, kept[-1] if kept else None, bool(own), since, tuple(notes))
 
 
 def _members(runs: pd.DataFrame, names: Sequence[str]) -> list[list[str]]:
     """The runs of each accepted run's night, with those that confirmed it."""
+    own = night_of(runs)
     nights: dict[str, list[str]] = {}
-    night_of: dict[str, str] = {}
-    for name, night in zip(runs["run_id"], runs["night"], strict=True):
-        if isinstance(night, str):
-            nights.setdefault(night, []).append(str(name))
-            night_of[str(name)] = night
-    found = []
-    for name in names:
-        own = nights[night_of[name]] if name in night_of else [name]
-        found.append([*own, *(fresh for one in own for fresh in nights.get(f"{CONFIRMS}{one}", ()))])
-    return found
+    for name, night in zip(runs["run_id"], own, strict=True):
+        nights.setdefault(night, []).append(str(name))
+    night_by_run = dict(zip(runs["run_id"], own, strict=True))
+    return [nights[night_by_run[name]] for name in names]
 
 
 def _spread(frames: Sequence[pd.DataFrame]) -> Callable[[int], float]:
@@ -386,7 +394,7 @@ def _code(cases: Sequence[Case], state: str, partial: Sequence[str], problems: S
     if problems or (state == "another card" and not allow_new):
         return NOT_COMPARABLE
     measured = any(verdict not in ("not measured", "missing", "inconclusive") for verdict in verdicts)
-    if partial or not measured or verdicts["missing"]:
+    if partial or not measured or verdicts["missing"] or any(case.suspect for case in cases):
         return NOTHING
     if state != "judged":
         return FINE if allow_new else NOTHING
@@ -397,8 +405,11 @@ def _code(cases: Sequence[Case], state: str, partial: Sequence[str], problems: S
     return FINE if any(case.verdict in JUDGED for case in cases) else NOTHING
 
 
-def _notes(group: pd.DataFrame, partial: Sequence[str]) -> list[str]:
+def _notes(group: pd.DataFrame, partial: Sequence[str], cases: Sequence[Case]) -> list[str]:
     found = [f"{name} is partial: it was stopped, or cases failed to run" for name in partial]
+    if suspects := sum(case.suspect for case in cases):
+        told = "1 case seems" if suspects == 1 else f"{suspects} cases seem"
+        found.append(f"{told} slower, by too few processes to tell; gdn-bench compare --confirm runs fresh ones")
     held = dict.fromkeys(str(one) for one in group["throttle"] if isinstance(one, str) and one)
     found += [f"the card held its clocks back: {one}" for one in held]
     if group["dirty"].fillna(False).any():

@@ -10,7 +10,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from results.compare import CONFIRMS, Asked, Comparison
+from results.compare import Asked, Comparison
+from results.series import CONFIRMS
 from results.store import ResultsError
 from results.verdicts import rule_name
 from suite.environment import card_uuid, commit

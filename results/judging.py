@@ -98,6 +98,7 @@ class Judged:
         reason: in words, with the numbers.
         short_history: there are fewer accepted runs than a band needs.
         confirmed: as many processes of tonight as `Thresholds.confirm` say so.
+        suspect: outside, on the slower side, by fewer processes than that.
         limit: the relative change from which on a time is outside; 0.02 is 2 %.
     """
 
@@ -109,11 +110,12 @@ class Judged:
     reason: str
     short_history: bool
     confirmed: bool = False
+    suspect: bool = False
     limit: float = 0.0
 
     @property
     def suspicious(self) -> bool:
-        """Whether more processes of this night could settle it."""
+        """Whether more processes of this night, if it had fewer than `Thresholds.confirm`, could settle it."""
         return not self.confirmed and self.verdict in ("slower", "faster", "inconclusive")
 
 
@@ -164,7 +166,8 @@ def judge_speed(
     if verdict != "same":
         place += f", {own.size} processes say so" if confirmed else f", {own.size} of {thresholds.confirm} processes"
     numbers = (math.exp(log), math.exp(log - reach), math.exp(log + reach), p)
-    return Judged(verdict, *numbers, place, False, confirmed and verdict != "same", limit)
+    suspect = verdict == "slower" and not confirmed
+    return Judged(verdict, *numbers, place, False, confirmed and verdict != "same", suspect, limit)
 
 
 @dataclass(frozen=True)
@@ -283,7 +286,8 @@ def _short(old: np.ndarray, new: np.ndarray, aa: float, thresholds: Thresholds, 
         reason = f"{change}, with its whole interval outside ±{limit:.2%}; {short}"
     confirmed = m >= thresholds.confirm and verdict in ("slower", "faster")
     numbers = (math.exp(log), math.exp(log - reach), math.exp(log + reach), p)
-    return Judged(verdict, *numbers, reason, True, confirmed, limit)
+    suspect = log > math.log1p(limit) and m < thresholds.confirm
+    return Judged(verdict, *numbers, reason, True, confirmed, suspect, limit)
 
 
 def _times(name: str, values: Sequence[float] | np.ndarray) -> np.ndarray:
@@ -318,7 +322,8 @@ def judge_cases(cases: Sequence[Series], machine: Sequence[Judged] = (), q: floa
     """Judge the cases of one night together.
 
     A change that stays among so many cases is kept; one that chance gives among so many becomes inconclusive. A
-    change that the canaries of the night show as well is the machine's and becomes inconclusive, too.
+    change that the canaries of the night show as well is the machine's and becomes inconclusive, too; and one that
+    too few processes of the night show is inconclusive until more have run.
 
     Args:
         cases: those that have a history and a time of tonight.
@@ -341,9 +346,10 @@ def _held(one: Judged, keep: bool, machine: Sequence[Judged], cases: int) -> Jud
         # A canary's own band is used, and its p: that it was asked once needs no correction.
         if canary.verdict == one.verdict and abs(math.log(one.ratio)) <= explained(canary.ratio, one.limit):
             why = f"{one.reason}; a canary changed as well, {canary.ratio - 1:+.2%}: the machine, not the code"
-            return replace(one, verdict="inconclusive", reason=why, confirmed=False)
+            return replace(one, verdict="inconclusive", reason=why, confirmed=False, suspect=False)
     if keep:
-        return one
+        why = f"{one.reason}; it takes fresh processes to call it {one.verdict}"
+        return one if one.confirmed else replace(one, verdict="inconclusive", reason=why)
     why = f"{one.reason}; p is {one.p:.2g}, which among {cases} cases is not rare enough"
     return replace(one, verdict="inconclusive", reason=why, confirmed=False)
 

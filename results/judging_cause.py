@@ -26,22 +26,22 @@ class Cause:
         changed: what differs: name to (before, after).
         commits: the last commit of the old level for certain, and the first of the new one.
         reason: in words.
+        canary: a canary changed there in the same direction, which excuses the code.
     """
 
     kind: str
     changed: Mapping[str, tuple[object, object]]
     commits: tuple[str | None, str | None]
     reason: str
+    canary: bool = False
 
 
 def cause(change: Change, runs: Sequence[Mapping[str, object]], canaries: Sequence[Change] = ()) -> Cause:
     """Say what changed between the last run that has the old level for certain and the first that has the new one.
 
-    The same machine code and another time is the machine. Another machine code of the same source is the compiler.
-
     Args:
         change: of the values of these runs.
-        runs: what is known of each run: any of `SOURCE`, `CODE`, `TOOLS` and `MACHINE`; None or missing: unknown.
+        runs: what is known of each run, see `between`.
         canaries: changes of the canaries over the same runs.
 
     Raises:
@@ -49,7 +49,21 @@ def cause(change: Change, runs: Sequence[Mapping[str, object]], canaries: Sequen
     """
     if not 1 <= change.low <= change.index <= change.high < len(runs):
         raise ValueError(f"the change is of runs {change.low} to {change.high}, and there are {len(runs)} runs")
-    before, after = runs[change.low - 1], runs[change.high]
+    shared = [one for one in canaries if one.low <= change.high and change.low <= one.high]
+    moved = any((one.after > one.before) == (change.after > change.before) for one in shared)
+    return between(runs[change.low - 1], runs[change.high], moved)
+
+
+def between(before: Mapping[str, object], after: Mapping[str, object], canary: bool = False) -> Cause:
+    """Say what changed from one run to another, of which one has another time.
+
+    The same machine code and another time is the machine. Another machine code of the same source is the compiler.
+
+    Args:
+        before, after: what is known of the runs: any of `SOURCE`, `CODE`, `TOOLS` and `MACHINE`; None or missing:
+            unknown.
+        canary: whether a canary changed there in the same direction.
+    """
     changed = {
         name: (before[name], after[name])
         for name in (*SOURCE, *CODE, *TOOLS, *MACHINE)
@@ -57,13 +71,12 @@ def cause(change: Change, runs: Sequence[Mapping[str, object]], canaries: Sequen
     }
     commits = tuple(None if (found := run.get("commit")) is None else str(found) for run in (before, after))
     kind, reason = _kind(changed, _first(before, after, CODE), _first(before, after, SOURCE))
-    shared = [one for one in canaries if one.low <= change.high and change.low <= one.high]
-    if any((one.after > one.before) == (change.after > change.before) for one in shared):
+    if canary:
         kind, reason = "machine", "a canary changed there as well"
     others = [f"{name} {old} → {new}" for name, (old, new) in changed.items() if name in (*TOOLS, *MACHINE)]
     if others:
         reason += f"; {', '.join(others)}"
-    return Cause(kind, changed, (commits[0], commits[1]), reason)
+    return Cause(kind, changed, (commits[0], commits[1]), reason, canary)
 
 
 def _first(before: Mapping[str, object], after: Mapping[str, object], names: Sequence[str]) -> str | None:

@@ -21,6 +21,8 @@ ALPHA = 0.01
 """p below which a change or a drift is reported."""
 SUSPECT = 0.05
 """p below which a step is suspected, so that fresh processes are worth their time."""
+RECENT = 14
+"""Runs at the end within which a step must be able to lie to be told of, and to be worth fresh processes."""
 LEAST = 3
 """Runs on either side of a change."""
 CLIP = 3.0
@@ -109,13 +111,25 @@ def change_points(values: Sequence[float] | np.ndarray, alpha: float = ALPHA) ->
     return found
 
 
-def suspected(values: Sequence[float] | np.ndarray, suspect: float = SUSPECT) -> bool:
+def suspected(values: Sequence[float] | np.ndarray, recent: int | None = None) -> bool:
     """Whether a history may have a step that is not clear yet: fresh processes would help to tell.
+
+    Args:
+        values: one of each run, oldest first.
+        recent: not if all the steps that it may have lie before the last so many runs.
 
     Raises:
         ValueError: a value is not finite or not above 0.
     """
-    return bool(strongest(_logs(values)[None])[0] < suspect)
+    if not clear(values, SUSPECT):
+        return False
+    places = change_points(values, SUSPECT)
+    return recent is None or not places or any(one.high >= len(values) - recent for one in places)
+
+
+def clear(values: Sequence[float] | np.ndarray, alpha: float = ALPHA) -> bool:
+    """Whether the clearest step of all seeded intervals has a lower p; see `strongest`, which sifts many at once."""
+    return bool(strongest(_logs(values)[None])[0] < alpha)
 
 
 def strongest(logs: np.ndarray) -> np.ndarray:

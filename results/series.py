@@ -18,11 +18,36 @@ from results.frame import CASE_COLUMNS, RUN_COLUMNS, typed
 from results.index import KINDS, RUN_FACTS, Shard, absent, joined, no_runs, shards
 from results.store import differs, gpu_folders
 
-__all__ = ["KINDS", "RUN_FACTS", "Series", "cases", "opened", "problems", "runs"]
+__all__ = ["CONFIRMS", "KINDS", "RUN_FACTS", "Series", "cases", "night_of", "opened", "problems", "runs"]
 
 
 _CASE = ("recurrence", "against", "tokens", "shape", "head_map", "inputs")
 """What names a case of a kind."""
+
+
+CONFIRMS = "confirm-"
+"""Nights of this name hold the fresh processes that confirm the run whose name follows."""
+
+
+def night_of(runs: pd.DataFrame) -> np.ndarray:
+    """What each run belongs to: its night, or itself where it has none; a run that confirms belongs to the other's.
+
+    Args:
+        runs: columns run_id and night.
+    """
+    names, nights = list(runs["run_id"]), list(runs["night"])
+    found = {
+        name: night if isinstance(night, str) else name
+        for name, night in zip(names, nights, strict=True)
+        if not (isinstance(night, str) and night.startswith(CONFIRMS))
+    }
+    # One that confirms a run that is not stored stays with its like.
+    found |= {
+        name: found.get(night.removeprefix(CONFIRMS), night)
+        for name, night in zip(names, nights, strict=True)
+        if name not in found
+    }
+    return np.array([found[name] for name in names], object)
 
 
 @dataclass(frozen=True)

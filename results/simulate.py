@@ -7,13 +7,14 @@ found can be counted. `results/rivals.py` has the rules that are held against ou
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from results.judging import DEFAULT, Thresholds, band, control, explained, short_history
-from results.judging_changes import ALPHA, SUSPECT, change_points, strongest
+from results.judging_changes import ALPHA, RECENT, SUSPECT, change_points, strongest, suspected
+from results.judging_level import LOOK_BACK, risen
 
 
 @dataclass(frozen=True)
@@ -174,14 +175,15 @@ class _Ring:
 def ours(histories: Histories, thresholds: Thresholds = DEFAULT, changes: bool = True) -> Outcome:
     """The rule of `results/judging.py`, with fresh processes and with green nights accepted.
 
-    Fresh processes measure a series whose first process is outside of its band, and one that a change is suspected
-    in since last night. A night that is not slower anywhere and whose canary is quiet is accepted. With `changes`, a
-    change point that is reported for the first time is an alarm as well.
+    Fresh processes measure a series whose first process is outside of its band, one in whose last nights a step is
+    suspected, and one whose level rose. A night is accepted where no series is slower and the canary is quiet. An
+    alarm is what makes the exit code 1: a time outside of its band or, with `changes`, a level that rose
+    (`results/judging_level.py`), on each night on which it is so.
     """
     model, times, canary = histories.model, histories.times, histories.canary
     count = times.shape[0]
     accepted, machine = _Ring(times.shape[:2], thresholds.window), _Ring((count,), thresholds.window)
-    watch = _Watch(histories) if changes else None
+    watch = _Watch(histories, thresholds) if changes else None
     outcome = Outcome(np.zeros((count, model.nights, model.series), bool), names=True)
     outcome.not_judged = np.zeros((count, model.nights))
     outcome.fresh = np.zeros((count, model.nights))
@@ -193,17 +195,19 @@ def ours(histories: Histories, thresholds: Thresholds = DEFAULT, changes: bool =
         watch.add(everyone, first, 0)
     for night in range(1, model.nights):
         slower, quiet, values = np.zeros(times.shape[:2], bool), np.ones(count, bool), times[:, :, night, 0].copy()
+        asked = watch.asked(values) if watch else np.zeros(times.shape[:2], bool)
         for (rows, old), (_, old_canary) in zip(accepted.groups(), machine.groups(), strict=True):
-            asked = watch.suspected[rows] if watch else np.zeros((rows.size, model.series), bool)
-            told = _night(old, times[rows, :, night], old_canary, canary[rows, night], model.aa, thresholds, asked)
+            told = _night(
+                old, times[rows, :, night], old_canary, canary[rows, night], model.aa, thresholds, asked[rows]
+            )
             slower[rows], quiet[rows], values[rows], outcome.not_judged[rows, night], outcome.fresh[rows, night] = told
+        if watch:
+            watch.add(quiet, values, night)
+            slower |= watch.look(night, quiet, outcome)
         outcome.alarms[:, night] = slower
         green = quiet & ~slower.any(axis=1)
         accepted.add(green, values, night)
         machine.add(green, canary[:, night, 0], night)
-        if watch:
-            watch.add(quiet, values, night)
-            watch.look(night, quiet, outcome)
     return outcome
 
 
@@ -224,7 +228,7 @@ def _night(
     Args:
         old, new: [histories, series, accepted runs or processes].
         old_canary, canary: [histories, accepted runs or processes].
-        asked: [histories, series], those that fresh processes measure whatever the first one says.
+        asked: [histories, series], those that fresh processes measure whatever their band says.
     """
     values = new[..., 0].copy()
     if old.shape[-1] < thresholds.least:
@@ -262,43 +266,68 @@ def _short_night(old: np.ndarray, new: np.ndarray, aa: float, thresholds: Thresh
 
 
 class _Watch:
-    """Change points over the quiet nights of each history, looked for every night."""
+    """The level of each series over the quiet nights of its history."""
 
-    LENGTH = 90
     NEAR = 5
     """A change within so many nights of one that was reported is the same one."""
 
-    def __init__(self, histories: Histories) -> None:
-        self.planted = histories.plant is not None
+    def __init__(self, histories: Histories, thresholds: Thresholds = DEFAULT) -> None:
         # Where a change is planted, only its series is looked at; false alarms are counted without one.
-        self.series = 1 if self.planted else histories.model.series
-        self.ring = _Ring((histories.times.shape[0], self.series), self.LENGTH)
-        self.suspected = np.zeros((histories.times.shape[0], histories.model.series), bool)
+        self.series = histories.model.series if histories.plant is None else 1
+        self.shape = (histories.times.shape[0], histories.model.series)
+        self.ring = _Ring((self.shape[0], self.series), LOOK_BACK)
+        self.thresholds, self.aa = thresholds, histories.model.aa
         self.reported: dict[tuple[int, int], list[int]] = {}
 
     def add(self, which: np.ndarray, values: np.ndarray, night: int) -> None:
         self.ring.add(which, values[:, : self.series], night)
 
-    def look(self, night: int, which: np.ndarray, outcome: Outcome) -> None:
+    def _below(self, p: float, tonight: np.ndarray | None = None) -> Iterator[tuple[int, int, np.ndarray, np.ndarray]]:
+        """(history, series, its values, their nights) where the clearest step has a lower p; with a value of tonight,
+        if it is given."""
         for rows, values in self.ring.groups():
+            before = values.shape[-1]
+            if tonight is not None:
+                values = np.concatenate([values, tonight[rows, : self.series, None]], axis=-1)[..., -LOOK_BACK:]
             n = values.shape[-1]
-            p = strongest(values.reshape(-1, n)).reshape(values.shape[:2])
-            self.suspected[rows, : self.series] = p < SUSPECT
-            clear = p < ALPHA
-            for i, series in np.argwhere(clear & which[rows, None]):
-                history = int(rows[i])
-                nights = self.ring.nights[history, self.LENGTH - n :]
-                risen = [one for one in change_points(np.exp(values[i, series])) if one.after > one.before]
-                self._report((history, night, int(series)), [int(nights[one.index]) for one in risen], outcome)
+            for i, series in np.argwhere(strongest(values.reshape(-1, n)).reshape(values.shape[:2]) < p):
+                nights = self.ring.nights[int(rows[i]), LOOK_BACK - before :]
+                yield int(rows[i]), int(series), np.exp(values[i, series]), nights
 
-    def _report(self, place: tuple[int, int, int], found: list[int], outcome: Outcome) -> None:
-        history, _, series = place
-        outcome.standing[place] = tuple(found)
-        known = self.reported.setdefault((history, series), [])
-        for night in found:
-            if all(abs(night - other) > self.NEAR for other in known):
-                known.append(night)
-                outcome.alarms[place] = True
+    def asked(self, tonight: np.ndarray) -> np.ndarray:
+        """Which series fresh processes measure: [histories, series].
+
+        Args:
+            tonight: logarithms of the first process, [histories, series].
+        """
+        found = np.zeros(self.shape, bool)
+        for history, series, values, _ in self._below(SUSPECT):
+            found[history, series] = suspected(values, RECENT)
+        for history, series, values, _ in self._below(SUSPECT, tonight):
+            rose = suspected(values, RECENT) or risen(values, self.thresholds, self.aa) is not None
+            found[history, series] |= rose
+        return found
+
+    def look(self, night: int, quiet: np.ndarray, outcome: Outcome) -> np.ndarray:
+        """Which series' level rose, by a night that has been added: [histories, series]; steps up are reported."""
+        found = np.zeros(self.shape, bool)
+        for history, series, values, nights in self._below(ALPHA):
+            if quiet[history]:
+                steps = [int(nights[one.index]) for one in change_points(values) if one.after > one.before]
+                outcome.standing[history, night, series] = tuple(steps)
+                found[history, series] = risen(values, self.thresholds, self.aa) is not None
+        return found
+
+    def report(self, night: int, outcome: Outcome) -> None:
+        """Let a step up that is reported for the first time be an alarm."""
+        for history, series, values, nights in self._below(ALPHA):
+            steps = tuple(int(nights[one.index]) for one in change_points(values) if one.after > one.before)
+            outcome.standing[history, night, series] = steps
+            known = self.reported.setdefault((history, series), [])
+            for step in steps:
+                if all(abs(step - other) > self.NEAR for other in known):
+                    known.append(step)
+                    outcome.alarms[history, night, series] = True
 
 
 def changes_alone(histories: Histories) -> Outcome:
@@ -308,7 +337,7 @@ def changes_alone(histories: Histories) -> Outcome:
     watch, everyone = _Watch(histories), np.ones(times.shape[0], bool)
     for night in range(times.shape[2]):
         watch.add(everyone, times[:, :, night, 0], night)
-        watch.look(night, everyone, outcome)
+        watch.report(night, outcome)
     return outcome
 
 

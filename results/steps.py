@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from results.judging import Cause, Change, cause, change_points, drift
-from results.series import Series
-
-OVER = 120
-"""Runs of the history that are looked at, the newest ones."""
-
-RECENT = 14
-"""A step is told of while it may lie within the last so many runs."""
+from results.judging import DEFAULT, band
+from results.judging_cause import Cause, between
+from results.judging_changes import ALPHA, RECENT, change_points, drift, strongest
+from results.judging_level import LOOK_BACK
+from results.series import CONFIRMS, Series, night_of
+from results.verdicts import KEY, Key
 
 LEAST_ERROR = 1e-12
 """Errors are compared as ratios: 0 counts as this."""
 
-CANARIES = tuple(f"canary_{name}_{when}_us" for name in ("fma", "copy") for when in ("before", "after"))
+CANARIES = ("fma", "copy")
 
 
 @dataclass(frozen=True)
@@ -49,77 +48,190 @@ class Step:
     reason: str
 
 
-def steps(
-    series: Series, method_id: str, uuid: str | None = None, over: int = OVER, recent: int = RECENT
-) -> list[Step]:
-    """The recent steps and drifts of a card's history, the largest first.
+@dataclass(frozen=True)
+class Line:
+    """One figure over the nights that have it.
+
+    Attributes:
+        key: the case, or the canary's name alone.
+        what: it in words.
+        at: places of the nights.
+        values: the figure of each, above 0: the median of the night's processes.
+    """
+
+    key: Key
+    what: str
+    at: np.ndarray
+    values: np.ndarray
+
+    def since(self, nights: np.ndarray) -> Line:
+        """The same over some of the nights, True in a mask of all nights."""
+        fit = nights[self.at]
+        return Line(self.key, self.what, self.at[fit], self.values[fit])
+
+
+@dataclass(frozen=True)
+class Trail:
+    """The last nights of a card's history of one method, oldest first.
+
+    Attributes:
+        nights: what is known of each night: its first run's row of `Series.runs`.
+        members: the runs of each night.
+        canaries, cases: their figures.
+    """
+
+    nights: tuple[Mapping[str, Any], ...]
+    members: tuple[tuple[str, ...], ...]
+    canaries: tuple[Line, ...]
+    cases: tuple[Line, ...]
+
+    def quiet(self, accepted: Collection[str], since: pd.Timestamp | None = None) -> np.ndarray:
+        """Which nights count, a mask: the canaries are as in the accepted runs, where these are enough to tell.
+
+        Args:
+            accepted: run_ids.
+            since: only nights that started then or later.
+        """
+        known = {*accepted}
+        found = np.array([since is None or night["started"] >= since for night in self.nights], bool)
+        own = np.array([not known.isdisjoint(names) for names in self.members], bool)
+        for line in self.canaries:
+            old = np.log(line.since(own).values)
+            if old.size >= DEFAULT.least:
+                calm = band(old[-DEFAULT.window :], 0.0)
+                found[line.at] &= np.abs(np.log(line.values) - calm.centre) <= np.log1p(calm.limit)
+        return found
+
+
+def trail(series: Series, method_id: str, place: int, uuid: str | None = None, over: int = LOOK_BACK) -> Trail:
+    """The last nights up to that of a run.
 
     Args:
         series: what is stored of the card.
         method_id: the method.
+        place: the run's row in `series.runs`; what was measured later counts only if it is of that night.
         uuid: only runs of this very card.
-        over, recent: see `OVER` and `RECENT`.
+        over: so many nights.
     """
     runs = series.runs
-    fit = (runs["method_id"] == method_id) & (runs["status"] == "complete")
-    fit &= ~runs["night"].astype("object").fillna("").str.startswith("confirm-").astype(bool)
+    night = night_of(runs)
+    fit = (runs["method_id"] == method_id).to_numpy(bool) & (runs["status"] == "complete").to_numpy(bool)
     if uuid is not None:
-        fit &= runs["gpu_uuid"] == uuid
-    chosen = runs[fit].iloc[-over:]
-    known = {str(row["run_id"]): {str(name): one for name, one in row.items()} for row in chosen.to_dict("records")}
-    found: list[Step] = []
-    canaries: list[tuple[list[str], list[Change]]] = []
-    for what, values in _canaries(chosen):
-        found += _of(what, values, known, recent, [])
-        canaries.append((list(values.index), change_points(values.to_numpy())))
-    for what, values in _cases(series, list(known)):
-        beside = [change for names, own in canaries if names == list(values.index) for change in own]
-        found += _of(what, values, known, recent, beside)
-    return sorted(found, key=lambda one: -abs(np.log(one.ratio)))
+        fit &= (runs["gpu_uuid"] == uuid).to_numpy(bool)
+    fit &= (np.arange(len(runs)) <= place) | (night == night[place])
+    fit &= np.array([not str(name).startswith(CONFIRMS) for name in night], bool)
+    kept = list(dict.fromkeys(night[fit]))[-over:]
+    at = {name: number for number, name in enumerate(kept)}
+    chosen = np.flatnonzero(fit & np.isin(night, kept))
+    number = np.array([at[name] for name in night[chosen]], int)
+    rows = runs.iloc[chosen].assign(at=number)
+    first = rows.drop_duplicates("at").drop(columns="at").to_dict("records")
+    known = tuple({str(name): one for name, one in row.items()} for row in first)
+    members = tuple(tuple(map(str, own)) for _, own in rows.groupby("at")["run_id"])
+    return Trail(known, members, tuple(_canaries(rows)), tuple(_cases(series, rows)))
 
 
-def _canaries(chosen: pd.DataFrame) -> Iterator[tuple[str, pd.Series]]:
-    """(name, medians by run_id) of each canary."""
-    for column in CANARIES:
-        values = pd.Series(chosen[column].to_numpy(float), index=chosen["run_id"].astype(str))
-        yield column.removesuffix("_us").replace("_", " "), values[np.isfinite(values) & (values > 0)]
+def _canaries(rows: pd.DataFrame) -> Iterator[Line]:
+    """The time of each canary, before and after."""
+    for name in CANARIES:
+        for when in ("before", "after"):
+            column = f"canary_{name}_{when}_us"
+            middle = rows[np.isfinite(rows[column]) & (rows[column] > 0)].groupby("at")[column].median()
+            yield Line((name, when), f"canary {name} {when}", middle.index.to_numpy(int), middle.to_numpy(float))
 
 
-def _cases(series: Series, run_ids: list[str]) -> Iterator[tuple[str, pd.Series]]:
-    """(name, figures by run_id) of the time and the error of each case."""
-    names = ["kind", "recurrence", "against", "tokens", "shape", "head_map", "inputs"]
-    figures = ["run_id", "outcome", "median_us", "error_out", "error_state"]
-    rows = series.cases(None, ("accuracy", "speed"), run_ids=run_ids, columns=[*names, *figures])
+def _cases(series: Series, chosen: pd.DataFrame) -> Iterator[Line]:
+    """The time and the error of each case; errors count with their greater one."""
+    figures = ("run_id", "outcome", "median_us", "error_out", "error_state")
+    run_ids = list(chosen["run_id"])
+    rows = series.cases(None, ("accuracy", "speed"), run_ids=run_ids, columns=(*KEY, *figures))
     rows = rows[rows["outcome"] == "green"]
-    errors = np.maximum(rows[["error_out", "error_state"]].max(axis=1), LEAST_ERROR)
-    figure = rows["median_us"].where(rows["kind"] == "speed", errors).to_numpy(float)
-    table = rows[names].assign(against=rows["against"].astype("object").fillna(""), figure=figure)
-    table["run_id"] = rows["run_id"].astype(str)
-    table = table[np.isfinite(table["figure"]) & (table["figure"] > 0)].drop_duplicates([*names, "run_id"])
-    for (kind, name, against, tokens, *_), own in table.groupby(names, sort=True):
+    errors = np.maximum(rows[["error_out", "error_state"]].to_numpy(float).max(axis=1), LEAST_ERROR)
+    figure = np.where(rows["kind"] == "speed", rows["median_us"].to_numpy(float), errors)
+    table = pd.DataFrame({name: rows[name] for name in KEY})
+    table["against"] = table["against"].astype("object").fillna("")
+    table["at"] = rows["run_id"].map(dict(zip(run_ids, chosen["at"], strict=True))).to_numpy(int)
+    table["figure"] = figure
+    table = table[np.isfinite(figure) & (figure > 0)]
+    names = [*KEY, "at"]
+    if table.duplicated(names).any():  # several processes of one night
+        table = table.groupby(names, as_index=False, sort=False).agg({"figure": "median"})
+    for key, own in table.groupby(list(KEY), sort=True):
+        kind, name, against, tokens, *_ = key
         beside = f" against {against}" if against else ""
-        yield f"{kind} of {name}{beside} at {tokens:,} tokens", own.set_index("run_id")["figure"]
+        what = f"{kind} of {name}{beside} at {tokens:,} tokens"
+        ordered = own.sort_values("at", kind="stable")
+        yield Line(key, what, ordered["at"].to_numpy(int), ordered["figure"].to_numpy(float))
 
 
-def _of(
-    what: str, values: pd.Series, known: dict[str, dict[str, object]], recent: int, canaries: list[Change]
-) -> Iterator[Step]:
-    names, figures = list(values.index), values.to_numpy(float)
-    if len(figures) < 2 or np.all(figures == figures[0]):
-        return
-    rows = [known[name] for name in names]
-    for one in change_points(figures):
-        if one.high >= len(figures) - recent:
-            why: Cause = cause(one, rows, canaries)
-            ends = names[one.low - 1], names[one.high]
-            yield Step(what, "step", one.after / one.before, one.p, *ends, why.commits, why.kind, why.reason)
-    if (creep := drift(figures)) is not None:
+def clear(lines: Sequence[Line], p: float) -> list[Line]:
+    """The lines whose clearest step has a lower p; those of one length are sifted at once."""
+    found = set[int]()
+    lengths: dict[int, list[int]] = {}
+    for place, line in enumerate(lines):
+        lengths.setdefault(len(line.values), []).append(place)
+    for places in lengths.values():
+        table = np.log(np.stack([lines[place].values for place in places]))
+        found |= {place for place, one in zip(places, strongest(table), strict=True) if one < p}
+    return [line for place, line in enumerate(lines) if place in found]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Nights between which the level of a canary changed, as of a `Change`, and whether it rose."""
+
+    low: int
+    high: int
+    up: bool
+
+
+def changed(lines: Sequence[Line]) -> list[Interval]:
+    """The steps of the canaries."""
+    return [
+        Interval(int(line.at[one.low]), int(line.at[one.high]), one.after > one.before)
+        for line in clear(lines, ALPHA)
+        for one in change_points(line.values)
+    ]
+
+
+def cause_of(found: Trail, line: Line, ends: tuple[int, int], up: bool, canaries: Sequence[Interval]) -> Cause:
+    """What changed where a line's level did.
+
+    Args:
+        found: the nights.
+        line: over these.
+        ends: the first value that may have the new level, and the first that has it for certain.
+        up: whether it rose.
+        canaries: their steps.
+    """
+    low, high = int(line.at[ends[0]]), int(line.at[ends[1]])
+    moved = any(one.low <= high and low <= one.high and one.up == up for one in canaries)
+    before, after = found.nights[int(line.at[ends[0] - 1])], found.nights[high]
+    return between(before, after, moved)
+
+
+def steps(found: Trail, recent: int = RECENT) -> list[Step]:
+    """The steps that may lie within the last nights, and the drifts that last until now, the largest first."""
+    canaries = changed(found.canaries)
+    told: list[Step] = []
+    for line in clear(found.canaries, ALPHA):
+        told += _of(found, line, recent, [])
+    for line in clear(found.cases, ALPHA):
+        told += _of(found, line, recent, canaries)
+    return sorted(told, key=lambda one: -abs(np.log(one.ratio)))
+
+
+def _of(found: Trail, line: Line, recent: int, canaries: Sequence[Interval]) -> Iterator[Step]:
+    names = [str(found.nights[place]["run_id"]) for place in line.at]
+    creep = drift(line.values)
+    if creep is not None:
+        start = max(creep.start, 1)
+        why = cause_of(found, line, (start, len(names) - 1), creep.after > creep.before, canaries)
         ends = names[creep.start], names[-1]
-        commits = tuple(_commit(known[name]) for name in ends)
-        told = f"it creeps since {names[creep.start]}"
-        yield Step(what, "drift", creep.after / creep.before, creep.p, *ends, (commits[0], commits[1]), "unknown", told)
-
-
-def _commit(run: dict[str, object]) -> str | None:
-    found = run.get("commit")
-    return found if isinstance(found, str) else None
+        told = f"it creeps since {names[creep.start]}; {why.reason}"
+        yield Step(line.what, "drift", creep.after / creep.before, creep.p, *ends, why.commits, why.kind, told)
+    for one in change_points(line.values):
+        if one.high >= len(names) - recent:
+            why = cause_of(found, line, (one.low, one.high), one.after > one.before, canaries)
+            ends = names[one.low - 1], names[one.high]
+            yield Step(line.what, "step", one.after / one.before, one.p, *ends, why.commits, why.kind, why.reason)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,6 +49,8 @@ class Case:
         accepted: runs that it was held against.
         confirmed: enough fresh processes say so.
         suspicious: more processes of this night could settle it.
+        suspect: it seems slower, and too few processes have run to tell.
+        cause: where it seems or is slower, what changed beside it, such as "machine: the machine code is the same".
         short_history: there are too few accepted runs for a band.
         in_baseline: the baseline has a green one, so that it ought to be judged.
         bits_changed: all reruns gave the same bits, and the baseline's were others.
@@ -73,15 +75,27 @@ class Case:
     accepted: int = 0
     confirmed: bool = False
     suspicious: bool = False
+    suspect: bool = False
+    cause: str = ""
     short_history: bool = False
     bits_changed: bool = False
     in_baseline: bool = False
+
+    @property
+    def told(self) -> str:
+        """The reason, with the cause where one is known."""
+        return f"{self.reason}; {self.cause}" if self.cause else self.reason
 
     @property
     def name(self) -> str:
         """Such as "speed of chunked at 2,048 tokens"."""
         against = f" against {self.against}" if self.against else ""
         return f"{self.kind} of {self.recurrence}{against} at {self.tokens:,} token{'' if self.tokens == 1 else 's'}"
+
+
+def key_of(case: Case) -> Key:
+    """What names the case, in the order of `KEY`."""
+    return tuple(getattr(case, name) for name in KEY)
 
 
 def checked(rows: pd.DataFrame) -> pd.DataFrame:
@@ -162,13 +176,18 @@ def judge(
         else:
             waiting[key] = one
     judged = judge_cases([series for _, series in waiting.values()], machine, rules.default.q)
-    for (key, (case, _)), said in zip(waiting.items(), judged, strict=True):
-        found[key] = _timed(case, said)
+    for (key, (case, series)), said in zip(waiting.items(), judged, strict=True):
+        found[key] = _timed(case, said, series.thresholds.confirm)
     for key in base.keys() - new.keys():
         found[key] = _case(key, "missing", f"it is in the baseline, {base[key]['run_id'].iloc[0]}, and not in this run")
     had = {key for key, rows in base.items() if (rows["outcome"] == "green").any()}
     found = {key: replace(_blamed(one, found), in_baseline=key in had) for key, one in found.items()}
-    return sorted(found.values(), key=lambda one: (VERDICTS.index(one.verdict), one.kind, one.recurrence, one.tokens))
+    return worst_first(found.values())
+
+
+def worst_first(cases: Iterable[Case]) -> list[Case]:
+    """The cases in the order in which they are shown."""
+    return sorted(cases, key=lambda one: (VERDICTS.index(one.verdict), one.kind, one.recurrence, one.tokens))
 
 
 def _case(key: Key, verdict: str, reason: str, **numbers: Any) -> Case:
@@ -259,7 +278,7 @@ def _speed(
     return case, Series(history, new, aa(int(key[3])), rules.of(rule_name(key[1], key[3])), within)
 
 
-def _timed(case: Case, judged: Judged) -> Case:
+def _timed(case: Case, judged: Judged, confirm: int) -> Case:
     return replace(
         case,
         verdict=judged.verdict,
@@ -269,7 +288,8 @@ def _timed(case: Case, judged: Judged) -> Case:
         high=judged.high,
         p=None if math.isnan(judged.p) else judged.p,
         confirmed=judged.confirmed,
-        suspicious=judged.suspicious,
+        suspicious=judged.suspicious and case.processes < confirm,
+        suspect=judged.suspect,
         short_history=judged.short_history,
     )
 

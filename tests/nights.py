@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from results.accepted import accept
 from results.schema import Case, Record
@@ -73,6 +74,17 @@ def _made(number: int) -> str:
     for one in range(number):
         keep(Path(folder), night(one))
     return folder
+
+
+def confirming(run: Record, factor: float, processes: int = 4) -> list[Record]:
+    """The fresh processes that confirm a run, ten minutes apart, all of whose times of chunked are so much slower."""
+    found = []
+    for number in range(1, processes + 1):
+        started = datetime.fromisoformat(run.started) + timedelta(minutes=10 * number)
+        given = {"run_id": f"{run.run_id[:-2]}c{number}", "night": f"confirm-{run.run_id}", "process": number}
+        made = night(0, times(100 + number, factor), environment=run.environment, **given)
+        found.append(structs.replace(made, started=started.isoformat()))
+    return found
 
 
 def keep(root: Path, made: Record, accepted: bool = True, because: str = "") -> Record:

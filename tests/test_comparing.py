@@ -17,7 +17,7 @@ from results.compare import Asked, compare
 from results.confirm import plan
 from results.store import ResultsError, load, save
 from tests.fabricate import environment
-from tests.nights import FIRST, UUID, checks, keep, night, nights, times
+from tests.nights import FIRST, UUID, checks, confirming, keep, night, nights, times
 
 SLOW = (*checks(), *times(99, 1.1))
 
@@ -34,20 +34,35 @@ def slow(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def slower(slow: Path) -> Path:
+    """The same, and fresh processes have confirmed it."""
+    for made in confirming(night(12, SLOW), 1.1):
+        save(made, slow)
+    return slow
+
+
+def test_what_seems_slower_and_is_not_confirmed_is_4(slow: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(slow) == 4
+    said = capsys.readouterr().out
+    assert "NOTHING OR NOT ENOUGH WAS MEASURED (exit code 4); 4 inconclusive" in said
+    assert "4 cases seem slower, by too few processes to tell; gdn-bench compare --confirm runs fresh ones" in said
+
+
 def test_the_exit_code_is_the_comparisons_and_the_text_is_printed(
-    slow: Path, capsys: pytest.CaptureFixture[str]
+    slower: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(slow) == 1
+    assert run(slower) == 1
     assert "SLOWER (exit code 1); 4 slower" in capsys.readouterr().out
-    assert run(slow, "--run", night(11).run_id) == 0
-    assert run(slow, "--gpu", "nvidia-b200") == 1  # a regression is told before what is expected
-    assert run(slow, "--run", night(11).run_id, "--gpu", "nvidia-b200") == 5
+    assert run(slower, "--run", night(11).run_id) == 0
+    assert run(slower, "--gpu", "nvidia-b200") == 1  # a regression is told before what is expected
+    assert run(slower, "--run", night(11).run_id, "--gpu", "nvidia-b200") == 5
 
 
-def test_formats_and_files(slow: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_formats_and_files(slower: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = {how: tmp_path / f"out.{how}" for how in ("markdown", "junit", "text")}
     also = [f"--also={how}={file}" for how, file in files.items()]
-    assert run(slow, "--format", "json", *also) == 1
+    assert run(slower, "--format", "json", *also) == 1
     assert json.loads(capsys.readouterr().out)["exit_code"] == 1
     assert files["markdown"].read_text().startswith("### gdn-bench: SLOWER")
     assert files["junit"].read_text().startswith("<?xml")
@@ -74,14 +89,16 @@ def test_a_moment_is_given_with_its_zone_or_before_now() -> None:
         parse_since("2026-01-01T03:00")
 
 
-def test_since_judges_every_card_that_ran_and_the_worst_counts(slow: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_since_judges_every_card_that_ran_and_the_worst_counts(
+    slower: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     since = f"--since={FIRST + timedelta(days=12):%Y-%m-%dT%H:%M:%SZ}"
     other = night(13, environment=environment(gpu="NVIDIA B200", sms=148))
-    keep(slow, other, accepted=False)
-    assert run(slow, since, "--format", "json") == 1
+    keep(slower, other, accepted=False)
+    assert run(slower, since, "--format", "json") == 1
     found = json.loads(capsys.readouterr().out)["comparisons"]
     assert {one["gpu_key"]: one["exit_code"] for one in found} == {night(0).gpu_key: 1, other.gpu_key: 5}
-    assert run(slow, "--since=2027-01-01T00:00Z") == 4
+    assert run(slower, "--since=2027-01-01T00:00Z") == 4
 
 
 def test_data_that_cannot_be_right_is_5(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,16 +109,16 @@ def test_data_that_cannot_be_right_is_5(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_thresholds_come_from_a_file_and_unknown_keys_are_2(
-    slow: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    slower: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "pyproject.toml"
     config.write_text('[tool.gdn-bench.cases."chunked/*"]\npercent = 15\n')
-    assert run(slow, "--config", str(config)) == 0
+    assert run(slower, "--config", str(config)) == 0
     config.write_text('[tool.gdn-bench.cases."chunked/64"]\npercent = 15\n')
-    assert run(slow, "--config", str(config)) == 1
+    assert run(slower, "--config", str(config)) == 1
     assert "3 slower" in capsys.readouterr().out
     config.write_text("[tool.gdn-bench]\npercentage = 15\n")
-    assert run(slow, "--config", str(config)) == 2
+    assert run(slower, "--config", str(config)) == 2
     assert "'percentage', which is not known" in capsys.readouterr().err
 
 
@@ -167,17 +184,17 @@ def test_other_code_is_never_measured_to_confirm(
     slow: Path, machine: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(results.confirm, "commit", lambda: ("f" * 40, False))
-    assert run(slow, "--confirm") == 1
+    assert run(slow, "--confirm") == 4
     assert "not confirmed: --confirm would measure commit ffff" in capsys.readouterr().out
     assert machine[1:] == []
 
 
-def test_a_process_that_fails_is_told_and_the_verdict_stands(
+def test_a_process_that_fails_is_told_and_nothing_is_confirmed(
     slow: Path, machine: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dead = subprocess.CompletedProcess((), 4, "", "ERROR: the GPU cannot be used")
     monkeypatch.setattr(subprocess, "run", lambda *command, **how: dead)
-    assert run(slow, "--confirm") == 1
+    assert run(slow, "--confirm") == 4
     assert "the GPU cannot be used" in capsys.readouterr().err
 
 
@@ -201,7 +218,7 @@ def test_push_and_pull(slow: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == "25 copied, 0 there before, 0 failed\n"
     assert main(["pull", store, "--results", str(back)]) == 0
     capsys.readouterr()
-    assert run(back) == run(slow) == 1
+    assert run(back) == run(slow) == 4
     one, two, *_ = capsys.readouterr().out.split(night(0).gpu_key)[1:]
     assert one.strip() == two.strip()
 

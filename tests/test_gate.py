@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from results.compare import CONFIRMS
+from results.series import CONFIRMS
 from results.store import load
 from tests.test_suite import ROOT, suite
 

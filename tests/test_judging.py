@@ -156,13 +156,27 @@ def test_what_was_not_judged_does_not_count() -> None:
 
 
 def test_a_small_p_among_many_cases_is_not_enough() -> None:
-    alone = Series(RUNS, [102.5], 0.005)
+    alone = Series(RUNS, [102.1] * 5, 0.005)
     assert judge_cases([alone])[0].verdict == "slower"
     found = judge_cases([alone, *[Series(RUNS, [100.0], 0.005)] * 21])
     assert found[0].verdict == "inconclusive"
     assert "among 22 cases is not rare enough" in found[0].reason
     assert {one.verdict for one in found[1:]} == {"same"}
     assert judge_cases([]) == []
+
+
+def test_one_process_is_not_enough_to_call_a_case_slower() -> None:
+    for value, side in ((106.0, "slower"), (94.0, "faster")):
+        (one,) = judge_cases([Series(RUNS, [value], 0.005)])
+        assert (one.verdict, one.suspicious, one.suspect) == ("inconclusive", True, side == "slower")
+        assert f"1 of 5 processes; it takes fresh processes to call it {side}" in one.reason
+        (four,) = judge_cases([Series(RUNS, [value] * 4, 0.005)])
+        (five,) = judge_cases([Series(RUNS, [value] * 5, 0.005)])
+        assert (four.verdict, five.verdict, five.suspect) == ("inconclusive", side, False)
+    alone = judge_speed([100.0], [130.0], 0.005)
+    assert (alone.verdict, alone.suspect) == ("inconclusive", True)
+    canary = judge_speed(QUIET, [105.0], 0.0)
+    assert not judge_cases([Series(RUNS, [106.0], 0.005)], [canary])[0].suspect
 
 
 def test_a_slower_machine_is_not_slower_code() -> None:

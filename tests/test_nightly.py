@@ -17,7 +17,7 @@ from results.accepted import acceptances
 from results.remote import push
 from results.store import load, save
 from tests.fabricate import accuracy, canaries, environment
-from tests.nights import METHOD, checks, night, nights, times
+from tests.nights import METHOD, checks, confirming, night, nights, times
 
 yaml = pytest.importorskip("yaml")
 
@@ -56,12 +56,18 @@ class Job:
         for name in ("env", "summary"):
             (self.folder / name).write_text("")
 
-    def measures(self, made: Any, code: int = 0) -> Job:
-        """What tonight's run will be; it starts once the workflow is under way."""
+    def measures(self, made: Any, code: int = 0, fresh: float | None = None) -> Job:
+        """What tonight's run will be; it starts once the workflow is under way.
+
+        Fresh processes cannot be started for it, as it is of another commit than this checkout; with `fresh`, four
+        are there, which find chunked so much slower.
+        """
         self.variables["FAKE_CODE"] = str(code)
         if made is not None:
             started = datetime.fromtimestamp(datetime.now(UTC).timestamp() + 60, UTC)
-            save(_at(made, started), self.measured)
+            tonight = _at(made, started)
+            for one in (tonight, *(confirming(tonight, fresh) if fresh else ())):
+                save(one, self.measured)
         return self
 
     def run(self) -> str:
@@ -142,15 +148,32 @@ def test_a_fine_night_is_green_accepted_and_pushed(known: Job) -> None:
 
 
 def test_a_slower_night_is_red_and_pushed_and_not_accepted(known: Job) -> None:
-    assert known.measures(night(99, (*checks(), *times(99, 1.1)))).run() == "failure"
+    assert known.measures(night(99, (*checks(), *times(99, 1.1))), fresh=1.1).run() == "failure"
     assert known.outcomes["compare"] == "failure"
     assert known.comparison["exit_code"] == 1
-    assert "not confirmed" in known.output  # the made-up run is of another commit than this checkout
+    assert len(load(known.store).records) == 17
+    assert accepted(known) == 12
+
+
+def test_a_night_that_seems_slower_and_could_not_be_confirmed_is_red_with_4(known: Job) -> None:
+    assert known.measures(night(99, (*checks(), *times(99, 1.1)))).run() == "failure"
+    assert known.comparison["exit_code"] == 4
+    assert "not confirmed" in known.output
     assert len(load(known.store).records) == 13
     assert accepted(known) == 12
 
 
+def test_a_night_that_fresh_processes_clear_is_green_and_accepted(known: Job) -> None:
+    assert known.measures(night(99, (*checks(), *times(99, 1.1))), fresh=1.0).run() == "success", known.output
+    assert accepted(known) == 13
+
+
 def test_a_faster_night_is_green_and_the_level_is_left_for_a_person_to_move(known: Job) -> None:
+    assert known.measures(night(99, (*checks(), *times(99, 0.9))), fresh=0.9).run() == "success"
+    assert accepted(known) == 12
+
+
+def test_a_night_that_seems_faster_and_could_not_be_confirmed_is_green_and_not_accepted(known: Job) -> None:
     assert known.measures(night(99, (*checks(), *times(99, 0.9)))).run() == "success"
     assert accepted(known) == 12
 

@@ -114,6 +114,14 @@ def test_fresh_processes_undo_what_one_process_said() -> None:
     assert ours(replace(histories, times=times), changes=False).alarms[:, 50, 0].all()
 
 
+def test_a_level_that_rose_is_an_alarm_on_every_night_until_it_is_back() -> None:
+    """What the band does not see of a step of 2.5 %, with 1 % of noise, the history does."""
+    histories = fabricate(replace(CALM, nights=60, series=1), 20, 2, Plant(30, 0.025))
+    band_only, with_history = (ours(histories, changes=changes).alarms[:, 45:, 0].mean() for changes in (False, True))
+    assert band_only < 0.35
+    assert with_history > 0.6
+
+
 def test_mann_and_whitney_are_scipys() -> None:
     chance = np.random.default_rng(1)
     before, after = chance.normal(0, 1, (5, 30)), chance.normal(0.3, 1, (5, 25))
