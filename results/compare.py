@@ -7,15 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from results.accepted import Acceptance, acceptances
+from results.builds import differing
 from results.crossing import Tracked, track
 from results.judging import Judged, judge_speed
 from results.judging_rules import Rules
-from results.levels import looks, with_levels
+from results.levels import looks, with_causes, with_levels
 from results.series import CONFIRMS, Series, night_of, opened
 from results.steps import CANARIES, Step, steps, trail
 from results.store import ResultsError
@@ -32,8 +34,8 @@ WINDOW = 60
 HISTORY = ("run_id", *KEY, "outcome", "median_us", "low_us", "high_us", "aa_ratio")
 """Columns that are asked for of the accepted runs."""
 
-ENVIRONMENT = ("gpu_uuid", "driver", "cuda_runtime", "cupy", "nvrtc", "machine_code", "commit", "platform", "cpu")
-"""What a comparison tells if it is not as in the baseline."""
+ENVIRONMENT = ("gpu_uuid", "driver", "cuda_runtime", "cupy", "nvrtc", "commit", "platform", "cpu")
+"""What a comparison tells if it is not as in the baseline, beside the machine code of each kernel."""
 
 
 @dataclass(frozen=True)
@@ -218,6 +220,9 @@ def _compare(
     if used.own_card and not moved:
         rose = looks(past, past.quiet(used.runs, used.since), spread, asked.rules)
         cases = worst_first(with_levels(cases, rose, asked.rules))
+    if used.baseline is not None:
+        base = runs[runs["run_id"] == used.baseline.run_id].iloc[-1]
+        cases = with_causes(cases, _plain(base), _plain(own))
     state, said = _state(root, found, series, method, every, asked)
     partial = [str(name) for name in group[group["status"] != "complete"]["run_id"]]
     notes = [*used.notes, *_notes(group, partial, cases)]
@@ -423,7 +428,12 @@ def _environment(runs: pd.DataFrame, used: _Used, own: pd.Series) -> tuple[tuple
         return ()
     base = runs[runs["run_id"] == used.baseline.run_id].iloc[-1]
     pairs = [(name, _text(base[name]), _text(own[name])) for name in ENVIRONMENT]
-    return tuple((name, old or "unknown", new or "unknown") for name, old, new in pairs if old != new)
+    told = [(name, old or "unknown", new or "unknown") for name, old, new in pairs if old != new]
+    return (*told, *differing(_plain(base), _plain(own)))
+
+
+def _plain(row: pd.Series) -> dict[str, Any]:
+    return {str(name): value for name, value in row.items()}
 
 
 def _text(value: object) -> str | None:

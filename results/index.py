@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 from results import packs
+from results.builds import packed
 from results.frame import CASE_COLUMNS, RUN_COLUMNS, frame, type_of, typed
 from results.schema import SCHEMA, Record
 from results.store import ResultsError, loose, parse, read_file, replace_bytes, unpack
@@ -31,7 +32,8 @@ RUN_FACTS = (
     "finished",
     "schema",
     "nvrtc",
-    "machine_code",
+    "builds",
+    "launcher",
     "numpy",
     "python",
     "platform",
@@ -52,9 +54,10 @@ RUN_FACTS = (
     "digest",
     "file",
 )
-"""The columns of a frame of runs. `machine_code` is missing where the record has no fingerprint of the compiled
-kernels; `throttle` is why the card held its clocks back; the canaries are medians; A/A is the least and the greatest
-ratio over the run's alternations; `digest` is of the file's bytes; `file` is where it lies under the results folder."""
+"""The columns of a frame of runs. `builds` are the fingerprints of the compiled kernels (`results.builds`), and
+`launcher` that of the code that launches them; older records have none. `throttle` is why the card held its clocks
+back; the canaries are medians; A/A is the least and the greatest ratio over the run's alternations; `digest` is of the
+file's bytes; `file` is where it lies under the results folder."""
 
 KINDS = ("accuracy", "determinism", "speed")
 _OUTCOMES = {"green": "green", "red": "red", "inconclusive": "inconclusive", "not measured": "not_measured"}
@@ -122,7 +125,7 @@ def run_row(record: Record, digest: str, file: str) -> dict[str, object]:
     row |= {name: getattr(record, name) for name in ("run_id", "status", "started", "finished", "gpu_key", "schema")}
     row |= {"method_id": record.method.id, "night": record.night, "process": record.process}
     row |= {"command": msgspec.json.encode(record.command).decode(), "digest": digest, "file": file}
-    row |= {"throttle": held_back(record) or None}
+    row |= {"throttle": held_back(record) or None, "builds": packed(record)}
     outcomes: list[str] = [case.outcome for case in record.cases]
     row |= {column: outcomes.count(outcome) for outcome, column in _OUTCOMES.items()}
     for one in record.canaries:

@@ -11,8 +11,10 @@ SOURCE = ("source", "commit")
 """What names the source, the better one first: a commit may leave the source of a kernel as it is."""
 CODE = ("machine_code", "fingerprint")
 """What names the machine code."""
-TOOLS = ("nvrtc", "cupy", "cuda", "cuda_runtime")
-"""What makes machine code of source."""
+LAUNCHER = "launcher"
+"""The code that launches the machine code."""
+TOOLS = ("nvrtc", "cupy", "cuda", "cuda_runtime", "numpy", "python")
+"""What makes machine code of source; the last two count on the host alone."""
 MACHINE = ("gpu_uuid", "driver", "power_limit_w", "platform", "cpu")
 """What runs it."""
 
@@ -60,13 +62,13 @@ def between(before: Mapping[str, object], after: Mapping[str, object], canary: b
     The same machine code and another time is the machine. Another machine code of the same source is the compiler.
 
     Args:
-        before, after: what is known of the runs: any of `SOURCE`, `CODE`, `TOOLS` and `MACHINE`; None or missing:
-            unknown.
+        before, after: what is known of the runs: any of `SOURCE`, `CODE`, `LAUNCHER`, `TOOLS` and `MACHINE`; None
+            or missing: unknown.
         canary: whether a canary changed there in the same direction.
     """
     changed = {
         name: (before[name], after[name])
-        for name in (*SOURCE, *CODE, *TOOLS, *MACHINE)
+        for name in (*SOURCE, *CODE, LAUNCHER, *TOOLS, *MACHINE)
         if before.get(name) is not None and after.get(name) is not None and before[name] != after[name]
     }
     commits = tuple(None if (found := run.get("commit")) is None else str(found) for run in (before, after))
@@ -86,9 +88,13 @@ def _first(before: Mapping[str, object], after: Mapping[str, object], names: Seq
 
 def _kind(changed: Mapping[str, object], code: str | None, source: str | None) -> tuple[str, str]:
     if code is not None and code not in changed:
+        if LAUNCHER in changed:
+            return "source", "the machine code is the same, and the code that launches it changed"
         return "machine", "the machine code is the same"
     tools = [name for name in TOOLS if name in changed]
     if source is not None and source not in changed:
+        if code is not None and LAUNCHER in changed:
+            return "unknown", f"the {source} is the same, and the machine code changed with the code that launches it"
         if code is not None:
             return "compiler", f"the {source} is the same and the machine code is another"
         if tools:

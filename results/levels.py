@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from results.judging_cause import Cause
+from results.builds import facts
+from results.judging_cause import Cause, between
 from results.judging_changes import RECENT, SUSPECT, suspected
 from results.judging_level import Moved, risen
 from results.judging_rules import Rules
@@ -82,3 +84,19 @@ def _one(case: Case, look: Look, rules: Rules) -> Case:
         reason += "; it takes fresh processes to call it slower"
         return replace(case, verdict="inconclusive", reason=reason, suspicious=True, suspect=True)
     return replace(case, verdict="slower", confirmed=True, suspicious=False, suspect=False)
+
+
+def with_causes(cases: Sequence[Case], base: Mapping[str, Any], now: Mapping[str, Any]) -> list[Case]:
+    """The cases, with what changed since the baseline beside each time that did.
+
+    Args:
+        cases: with their verdicts.
+        base, now: rows of the baseline's run and of tonight's in `results.series.Series.runs`.
+    """
+    found = []
+    for case in cases:
+        if (case.verdict in ("slower", "faster") or case.suspect) and not case.cause:
+            why = between(*facts(base, now, case.recurrence))
+            case = replace(case, cause=f"since the baseline: {why.kind}, {why.reason}")
+        found.append(case)
+    return found

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from results.builds import facts
 from results.judging import DEFAULT, band
 from results.judging_cause import Cause, between
 from results.judging_changes import ALPHA, RECENT, change_points, drift, strongest
@@ -206,8 +207,8 @@ def cause_of(found: Trail, line: Line, ends: tuple[int, int], up: bool, canaries
     """
     low, high = int(line.at[ends[0]]), int(line.at[ends[1]])
     moved = any(one.low <= high and low <= one.high and one.up == up for one in canaries)
-    before, after = found.nights[int(line.at[ends[0] - 1])], found.nights[high]
-    return between(before, after, moved)
+    name = line.key[0] if line.key[0] in CANARIES else line.key[1]
+    return between(*facts(found.nights[int(line.at[ends[0] - 1])], found.nights[high], name), moved)
 
 
 def steps(found: Trail, recent: int = RECENT) -> list[Step]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels import fingerprint
 from suite.facts import Clocks, Environment, Look
 from suite.lock import idle_processes
 
@@ -152,6 +153,7 @@ def collect(device: int | None) -> tuple[Environment, Nvml | None]:
         "platform": platform.platform(),
         "commit": head,
         "dirty": dirty,
+        "launcher": fingerprint.launcher(),
     }
     if device is None:
         return Environment(**common), None

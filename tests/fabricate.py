@@ -8,6 +8,7 @@ from typing import Any
 from kernels import Shape
 from results.schema import (
     Accuracy,
+    Build,
     Canary,
     Ceilings,
     Clocks,
@@ -128,6 +129,22 @@ def group(**overrides: Any) -> Group:
         "after": quiet,
     }
     return Group(**values | overrides)
+
+
+def build(
+    code: str, source: str = "s", kernel: str = "gdn_chunked_scan", recurrences: tuple[str, ...] = ("chunked",)
+) -> Build:
+    """A kernel of chunked, with fingerprints that begin with these letters."""
+    return Build(
+        kernel=kernel,
+        file=f"{kernel.removeprefix('gdn_')}.cu",
+        arch="sm_90",
+        shape="16x48x128",
+        head_map="tiled",
+        recurrences=recurrences,
+        source_sha256=source.ljust(64, "0"),
+        code_sha256=code.ljust(64, "0"),
+    )
 
 
 def canaries(before: float = 3.3e5, after: float = 3.31e5) -> tuple[Canary, ...]:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from results.schema import Speed
+from results.schema import SCHEMA, Speed
 from results.store import ResultsError, check_writable, default_root, gpu_key, load, new_run_id, save
 from tests.fabricate import accuracy, environment, record, speed
 
@@ -267,8 +267,11 @@ def change(**values: Any) -> Any:
         (lambda data: data.replace(b"green", b"gr\xffen"), "is no JSON: .*; restore"),
         (lambda data: b'{"benchmarks": []}', "has no key schema, so it is no record of gdn-bench; restore"),
         (lambda data: b"[1, 2]", "has no key schema"),
-        (change(schema=3), "schema is 3; this gdn-bench reads up to 2; upgrade it"),
-        (change(schema=3, more={}), "schema is 3; this gdn-bench reads up to 2; upgrade it"),
+        (change(schema=SCHEMA + 1), f"schema is {SCHEMA + 1}; this gdn-bench reads up to {SCHEMA}; upgrade it"),
+        (
+            change(schema=SCHEMA + 1, more={}),
+            f"schema is {SCHEMA + 1}; this gdn-bench reads up to {SCHEMA}; upgrade it",
+        ),
         (change(schema=0), "schema is 0: Expected `int` >= 1; restore"),
         (change(more={}), "unknown field `more`; restore"),
         (change(status="done"), "status is 'done': Invalid enum value 'done'; restore"),
