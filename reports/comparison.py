@@ -115,7 +115,7 @@ def beside(one: Comparison) -> Iterator[str]:
     for step in one.changes:
         yield stepped(step)
     yield from (f"note: {note}" for note in one.notes)
-    yield from (f"cannot be read, and was left as it is: {problem}" for problem in one.problems)
+    yield from (f"cannot be used, and was left as it is: {problem}" for problem in one.problems)
 
 
 def crossing(one: Tracked) -> str:

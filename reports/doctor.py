@@ -56,7 +56,7 @@ def doctor(root: Path) -> int:
     lines += [
         f"results    {root}",
         f"history    {root / 'history' / gpu_key(environment)}",
-        f"stored     {len(runs)} runs, {len(problems)} files that cannot be read",
+        f"stored     {len(runs)} runs, {len(problems)} files that cannot be used",
     ]
     print("\n".join(lines))
     for problem in problems:

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from results import series
+from results.faults import MEND, faults
 from results.index import held_back
 from results.schema import Accuracy, Determinism, Record, Speed
 from results.store import RESTORE, NotStoredError, ResultsError, gpu_folders, put, read, read_file
@@ -102,9 +103,12 @@ def accept(root: Path, run_id: str, because: str = "") -> Acceptance:
         The acceptance; that which is there already, where the run is the baseline and nothing new is said of it.
 
     Raises:
-        ResultsError: there is no such run, it has no times, or something speaks against it and `because` is empty.
+        ResultsError: there is no such run, something in it cannot be right, it has no times, or something speaks
+            against it and `because` is empty.
     """
     record = find(root, run_id)
+    if wrong := faults(record):
+        raise ResultsError(f"run {record.run_id!r} is not accepted: {'; '.join(wrong)}; {MEND}")
     against = reasons(record, _night(root, record))
     if not any(isinstance(case, Speed) and case.median_ns for case in record.cases):
         raise ResultsError(f"run {record.run_id!r} is not accepted: it has no time; accept a run that has some")

@@ -15,6 +15,7 @@ import pandas as pd
 from results.accepted import Acceptance, acceptances
 from results.builds import differing
 from results.crossing import Tracked, track
+from results.faults import MEND
 from results.judging import Judged, judge_speed
 from results.judging_rules import Rules
 from results.levels import looks, with_causes, with_levels
@@ -74,7 +75,7 @@ class Comparison:
         crossovers, changes: see there.
         environment: (name, in the baseline, now) of what differs.
         notes: what a reader must know.
-        problems: a line for each stored file that cannot be read.
+        problems: a line for each stored file that cannot be read, or in which something cannot be right.
     """
 
     state: str
@@ -143,7 +144,7 @@ def compare(root: Path, run_id: str | None = None, asked: Asked | None = None) -
     if chosen is None:
         since = f" since {asked.since:%Y-%m-%d %H:%M} UTC" if asked.since else ""
         said = f"no run is stored in {root}{since}; pytest --benchmark-only measures"
-        return Comparison("nothing measured", said, NOTHING, problems=problems)
+        return Comparison("nothing measured", said, NOT_COMPARABLE if problems else NOTHING, problems=problems)
     series, place = chosen
     return _compare(root, found, series, place, asked, problems)
 
@@ -185,17 +186,22 @@ def together(runs: pd.DataFrame, place: int) -> pd.DataFrame:
     """The rows of a run's night and of the processes that confirm it, the run with times first.
 
     Raises:
-        NotComparableError: the processes of a night are of different methods.
+        NotComparableError: the processes of a night are of different methods or cards.
     """
     night = night_of(runs)
     own = runs[night == night[place]]
     confirms = own["night"].astype("object").fillna("").str.startswith(CONFIRMS).to_numpy(bool)
     group: pd.DataFrame = pd.concat([own[~confirms], own[confirms]])
-    if len(set(group["method_id"])) > 1:
-        raise NotComparableError(
-            f"the processes of {night[place]} are of the methods {sorted(set(group['method_id']))}"
-        )
+    for column, what in (("method_id", "methods"), ("gpu_uuid", "cards")):
+        if len(kinds := sorted({str(one) for one in group[column]})) > 1:
+            raise NotComparableError(f"the processes of {night[place]} are of the {what} {', '.join(kinds)}")
     return group
+
+
+def _faultless(runs: pd.DataFrame) -> None:
+    """Refuse to build a verdict on a run in which something cannot be right."""
+    for run in runs[runs["faults"].notna()].itertuples(index=False):
+        raise NotComparableError(f"run {run.run_id}: {run.faults}; {MEND}")
 
 
 def _compare(
@@ -203,6 +209,7 @@ def _compare(
 ) -> Comparison:
     key, runs = series.gpu_key, series.runs
     group = together(runs, place)
+    _faultless(group)
     own, method = runs.iloc[place], str(runs["method_id"].iloc[place])
     tonight = series.cases(method, run_ids=list(group["run_id"]))
     timed = tonight[tonight["kind"] == "speed"]["run_id"]
@@ -210,6 +217,7 @@ def _compare(
     every = acceptances(root, key, method)
     used = _used(every, series, own["gpu_uuid"])
     members = _members(runs, used.runs)
+    _faultless(runs[runs["run_id"].isin([name for names in members for name in names])])
     baseline = series.cases(method, run_ids=members[-1] if members else ())
     history = _history(series, method, members)
     spread = _spread([tonight, history])

@@ -22,6 +22,7 @@ import pandas as pd
 
 from results import packs
 from results.builds import packed
+from results.faults import faults
 from results.frame import CASE_COLUMNS, RUN_COLUMNS, frame, type_of, typed
 from results.schema import SCHEMA, Record
 from results.store import ResultsError, loose, parse, read_file, replace_bytes, unpack
@@ -40,6 +41,7 @@ RUN_FACTS = (
     "cpu",
     "gpu_uuid",
     "throttle",
+    "faults",
     "green",
     "red",
     "inconclusive",
@@ -56,8 +58,9 @@ RUN_FACTS = (
 )
 """The columns of a frame of runs. `builds` are the fingerprints of the compiled kernels (`results.builds`), and
 `launcher` that of the code that launches them; older records have none. `throttle` is why the card held its clocks
-back; the canaries are medians; A/A is the least and the greatest ratio over the run's alternations; `digest` is of the
-file's bytes; `file` is where it lies under the results folder."""
+back; `faults` is what cannot be right in the record (`results.faults`); the canaries are medians; A/A is the least and
+the greatest ratio over the run's alternations; `digest` is of the file's bytes; `file` is where it lies under the
+results folder."""
 
 KINDS = ("accuracy", "determinism", "speed")
 _OUTCOMES = {"green": "green", "red": "red", "inconclusive": "inconclusive", "not measured": "not_measured"}
@@ -126,6 +129,7 @@ def run_row(record: Record, digest: str, file: str) -> dict[str, object]:
     row |= {"method_id": record.method.id, "night": record.night, "process": record.process}
     row |= {"command": msgspec.json.encode(record.command).decode(), "digest": digest, "file": file}
     row |= {"throttle": held_back(record) or None, "builds": packed(record)}
+    row |= {"faults": "; ".join(faults(record)) or None}
     outcomes: list[str] = [case.outcome for case in record.cases]
     row |= {column: outcomes.count(outcome) for outcome, column in _OUTCOMES.items()}
     for one in record.canaries:

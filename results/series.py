@@ -1,7 +1,7 @@
 """Series of runs and cases out of the index (`results.index`), which makes years of runs fast to read.
 
 `runs` and `cases` give what `results.frame.frame` of all records gives, and a little more. Their frames carry what a
-caller must pass on in `attrs`: "problems", a line for each file that cannot be read; "notes", a line for each part
+caller must pass on in `attrs`: "problems", a line for each file that cannot be used; "notes", a line for each part
 of the index that was built anew.
 """
 
@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from results.faults import MEND
 from results.frame import CASE_COLUMNS, RUN_COLUMNS, typed
 from results.index import KINDS, RUN_FACTS, Shard, absent, joined, no_runs, shards
 from results.store import differs, gpu_folders
@@ -165,6 +166,8 @@ def _open(root: Path, folder: Path) -> Series:
     places = np.full(len(runs), -1)
     places[order] = np.arange(len(order))
     runs = runs.iloc[order].reset_index(drop=True)
+    for run in runs[runs["faults"].notna()].itertuples(index=False):
+        said.append(f"{root / str(run.file)}: {run.faults}; {MEND}")
     runs.attrs |= {"problems": tuple(said), "notes": tuple(notes)}
     return Series(folder.name, runs, tuple(said), tuple(notes), parts, places)
 
@@ -222,5 +225,5 @@ def cases(root: Path, gpu_key: str, method_id: str | None = None, kinds: Sequenc
 
 
 def problems(root: Path) -> tuple[str, ...]:
-    """A line for each stored file that cannot be read, with the mend."""
+    """A line for each stored file that cannot be read, or in which something cannot be right, with the mend."""
     return opened(root)[1]

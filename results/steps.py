@@ -117,6 +117,7 @@ def trail(series: Series, method_id: str, place: int, uuid: str | None = None, o
     runs = series.runs
     night = night_of(runs)
     fit = (runs["method_id"] == method_id).to_numpy(bool) & (runs["status"] == "complete").to_numpy(bool)
+    fit &= runs["faults"].isna().to_numpy(bool)  # these are named as problems
     if uuid is not None:
         fit &= (runs["gpu_uuid"] == uuid).to_numpy(bool)
     fit &= (np.arange(len(runs)) <= place) | (night == night[place])

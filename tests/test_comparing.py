@@ -105,7 +105,7 @@ def test_data_that_cannot_be_right_is_5(tmp_path: Path, capsys: pytest.CaptureFi
     nights(tmp_path, 2)
     keep(tmp_path, night(2, (*checks(), *times(9), times(9)[0])), accepted=False)
     assert run(tmp_path) == 5
-    assert "the speed of sequential at 64 tokens twice" in capsys.readouterr().out
+    assert "the speed of sequential at 64 tokens is there 2 times" in capsys.readouterr().out
 
 
 def test_thresholds_come_from_a_file_and_unknown_keys_are_2(

@@ -63,7 +63,10 @@ def test_other_runs_are_refused_unless_it_is_told_why(name: str, tmp_path: Path)
     assert acceptances(tmp_path, KEY, METHOD) == [one]
 
 
-@pytest.mark.parametrize("cases", [(), (accuracy(), determinism()), (accuracy(), determinism(), speed(median_ns=None))])
+@pytest.mark.parametrize(
+    "cases",
+    [(), (accuracy(), determinism()), (accuracy(), determinism(), speed(median_ns=None, outcome="not measured"))],
+)
 def test_a_run_without_times_is_never_accepted(cases: tuple[Any, ...], tmp_path: Path) -> None:
     save(record(cases=cases), tmp_path)
     with pytest.raises(ResultsError, match="it has no time"):

@@ -41,7 +41,10 @@ def root(tmp_path: Path) -> Path:
     save(record(status="partial", run_id="20261130T051500Z-00000000"), tmp_path)
     save(record(cases=(), run_id="20270101T051500Z-00000000"), tmp_path)
     save(
-        record(environment=environment(gpu=None, driver=None, dirty=None), cases=(accuracy(error_out=None),)), tmp_path
+        record(
+            environment=environment(gpu=None, driver=None, dirty=None), cases=(accuracy(error_out=None, outcome="red"),)
+        ),
+        tmp_path,
     )
     save(measured(run_id="x", night="n", process=2), tmp_path)
     return tmp_path
