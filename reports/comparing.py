@@ -100,12 +100,13 @@ def _one(root: Path, asked: Any, confirming: bool) -> Any:
 
     from results.compare import NOT_COMPARABLE as CODE
     from results.compare import Comparison, compare
-    from results.confirm import confirm
     from results.verdicts import NotComparableError
 
     try:
         found = compare(root, asked=asked)
         if confirming and found.suspicious and found.exit_code != CODE:
+            from results.confirm import confirm
+
             again = replace(asked, run_id=found.run_id)
             try:
                 if confirm(root, found, again, _say):

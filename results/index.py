@@ -8,6 +8,7 @@ that is missing, of another version or broken is written anew. Nothing is ever r
 from __future__ import annotations
 
 import functools
+import os
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -23,9 +24,9 @@ import pandas as pd
 from results import packs
 from results.builds import packed
 from results.faults import faults
-from results.frame import CASE_COLUMNS, RUN_COLUMNS, frame, type_of, typed
+from results.frame import CASE_COLUMNS, RUN_COLUMNS, TIME, frame, type_of, typed
 from results.schema import SCHEMA, Record
-from results.store import ResultsError, loose, parse, read_file, replace_bytes, unpack
+from results.store import ResultsError, loose_names, parse, read_file, replace_bytes, unpack
 from suite.quality import throttling
 
 RUN_FACTS = (
@@ -97,15 +98,23 @@ class Shard:
     Attributes:
         stamps: (size, time in ns, inode) of each file that was read, by its name.
         problems: what is wrong with a file, by its name.
-        runs: a row per run, columns `RUN_FACTS`.
+        packed: a row per run, columns `RUN_FACTS`; `runs` unpacks them, and `all_runs` those of several shards.
         cases: a row per case of each kind: `run`, its row in `runs`; `place`, its place in the record; and the columns
             that the kind fills. They are unpacked by `rows`.
     """
 
     stamps: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
-    runs: pd.DataFrame = field(default_factory=lambda: no_runs())  # type: ignore[has-type]
+    packed: _Table = field(default_factory=lambda: _no_runs())  # type: ignore[has-type]
     cases: dict[str, _Table] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        """Number of runs."""
+        return self.packed.rows
+
+    @property
+    def runs(self) -> pd.DataFrame:
+        return _unpack(self.packed)
 
     def rows(self, kind: str, only: Collection[str] | None = None) -> pd.DataFrame | None:
         """The cases of a kind, with all columns or, faster, some of them; None where there are none."""
@@ -116,6 +125,11 @@ class Shard:
 def no_runs() -> pd.DataFrame:
     """A frame of runs without any."""
     return typed({name: [] for name in RUN_FACTS})
+
+
+@functools.cache
+def _no_runs() -> _Table:
+    return _pack(no_runs())
 
 
 # Rows of records
@@ -152,7 +166,7 @@ def _digest(data: bytes) -> str:
     return blake2b(data, digest_size=16).hexdigest()
 
 
-def _tables(read: Sequence[tuple[str, bytes, Record]]) -> tuple[pd.DataFrame, dict[str, _Table]]:
+def _tables(read: Sequence[tuple[str, bytes, Record]]) -> tuple[_Table, dict[str, _Table]]:
     """Runs and cases, as in a `Shard`, of (file, its bytes, its record)."""
     rows = [run_row(record, _digest(data), file) for file, data, record in read]
     runs = typed({name: [row[name] for row in rows] for name in RUN_FACTS})
@@ -166,7 +180,7 @@ def _tables(read: Sequence[tuple[str, bytes, Record]]) -> tuple[pd.DataFrame, di
         own = table[table["kind"] == kind].drop(columns="kind")
         if len(own):
             cases[kind] = _pack(own.dropna(axis="columns", how="all"))
-    return runs, cases
+    return _pack(runs), cases
 
 
 # Tables as bytes
@@ -190,34 +204,55 @@ def _pack(table: pd.DataFrame) -> _Table:
 
 
 def _unpack(table: _Table, only: Collection[str] | None = None) -> pd.DataFrame:
-    found: dict[str, Any] = {}
-    for name, column in table.columns.items():
-        if only is not None and name not in only and name not in ("run", "place"):
-            continue
-        kind = type_of(name)
-        if column.texts is not None:
-            codes = np.frombuffer(column.data, "<i4")
-            values: list[object] = [text == "True" for text in column.texts] if kind == "boolean" else [*column.texts]
-            known = np.empty(len(values) + 1, object)
-            known[:-1], known[-1] = values, None
-            taken = pd.Series(known[codes], dtype="object")
-            found[name] = taken.astype("boolean") if kind == "boolean" else taken
-        elif name in ("run", "place"):
-            found[name] = np.frombuffer(column.data, "<f8").astype(np.int64)
-        elif kind == "Int64":
-            numbers = np.frombuffer(column.data, "<f8")
-            missing = np.isnan(numbers)
-            found[name] = pd.arrays.IntegerArray(np.where(missing, 0, numbers).astype(np.int64), missing)
-        elif kind == "float64":
-            found[name] = np.frombuffer(column.data, "<f8")
-        else:
-            found[name] = pd.Series(np.frombuffer(column.data, "<i8").astype("datetime64[us]")).dt.tz_localize("UTC")
+    wanted = [name for name in table.columns if only is None or name in only or name in ("run", "place")]
+    found = {name: _column(name, _values(name, table.columns[name])) for name in wanted}
     return pd.DataFrame(found, index=pd.RangeIndex(table.rows))
+
+
+def all_runs(parts: Sequence[Shard]) -> pd.DataFrame:
+    """The runs of several shards, one after another: faster than to unpack each and to join the frames."""
+    if not parts:
+        return no_runs()
+    found = {
+        name: _column(name, np.concatenate([_values(name, part.packed.columns[name]) for part in parts]))
+        for name in RUN_FACTS
+    }
+    return pd.DataFrame(found, index=pd.RangeIndex(sum(map(len, parts))))
+
+
+def _values(name: str, column: _Column) -> np.ndarray:
+    """What a column holds, with NaN or None for what is missing."""
+    if column.texts is not None:
+        texts: list[object] = (
+            [text == "True" for text in column.texts] if type_of(name) == "boolean" else [*column.texts]
+        )
+        known = np.empty(len(texts) + 1, object)
+        known[:-1], known[-1] = texts, None
+        return np.asarray(known[np.frombuffer(column.data, "<i4")])
+    if type_of(name) == TIME:
+        return np.frombuffer(column.data, "<i8").astype("datetime64[us]")
+    return np.frombuffer(column.data, "<f8")
+
+
+def _column(name: str, values: np.ndarray) -> Any:
+    """The values as a column of the type that the name has."""
+    kind = type_of(name)
+    if name in ("run", "place"):
+        return values.astype(np.int64)
+    if kind == "Int64":
+        missing = np.isnan(values)
+        return pd.arrays.IntegerArray(np.where(missing, 0, values).astype(np.int64), missing)
+    if kind == TIME:
+        return pd.Series(values).dt.tz_localize("UTC")
+    if kind == "float64":
+        return values
+    found = pd.Series(values, dtype="object")
+    return found.astype("boolean") if kind == "boolean" else found
 
 
 def encode(shard: Shard) -> bytes:
     """A shard as bytes, with a checksum."""
-    tables = {"runs": _pack(shard.runs), **shard.cases}
+    tables = {"runs": shard.packed, **shard.cases}
     body = msgspec.msgpack.encode(_Stored(VERSION, shard.stamps, shard.problems, tables))
     return _MAGIC + zlib.crc32(body).to_bytes(4, "little") + body
 
@@ -237,14 +272,14 @@ def decode(data: bytes) -> Shard:
         raise ValueError("of another version") from None
     if stored.version != VERSION:
         raise ValueError("of another version")
-    return Shard(stored.stamps, stored.problems, _unpack(stored.tables.pop("runs")), stored.tables)
+    return Shard(stored.stamps, stored.problems, stored.tables.pop("runs"), stored.tables)
 
 
 # Shards and files
 
 
-def _stamp(file: Path) -> tuple[int, int, int]:
-    found = file.stat()
+def _stamp(file: str) -> tuple[int, int, int]:
+    found = os.stat(file)
     return found.st_size, found.st_mtime_ns, found.st_ino
 
 
@@ -258,14 +293,14 @@ def shards(root: Path, folder: Path, notes: list[str], problems: list[str]) -> l
         problems: gets a line for each file that cannot be read, with the mend.
     """
     place, anew = root / "index" / folder.name, dict[str, list[int]]()
-    years: dict[str, list[Path]] = {}
-    for file in loose(folder, problems):
-        years.setdefault(file.name[:4], []).append(file)
-    found = [
-        _current(place / f"loose-{year}.index", files, _loose, anew, notes) for year, files in sorted(years.items())
-    ]
+    years: dict[str, list[str]] = {}
+    for name in loose_names(folder, problems):
+        years.setdefault(name[:4], []).append(name)
+    of_years = [(place / f"loose-{year}.index", names) for year, names in sorted(years.items())]
+    found = [_current(kept, folder, names, _loose, anew, notes) for kept, names in of_years]
     # Packs are looked for last: a file that has just left its place is in one of them.
-    found += [_current(place / f"{pack.stem}.index", [pack], _packed, anew, notes) for pack in packs.packs(folder)]
+    of_packs = [(place / f"{pack.stem}.index", [pack.name]) for pack in packs.packs(folder)]
+    found += [_current(kept, folder, names, _packed, anew, notes) for kept, names in of_packs]
     for why, counts in anew.items():
         notes.append(f"the index of {folder.name} was built anew from {sum(counts):,} files: {why}")
     for shard in found:
@@ -276,8 +311,10 @@ def shards(root: Path, folder: Path, notes: list[str], problems: list[str]) -> l
 _NONE = "there was none"
 
 
-def _current(kept: Path, files: Sequence[Path], read: Any, anew: dict[str, list[int]], notes: list[str]) -> Shard:
-    """The shard as its files are now; what changed is read and written."""
+def _current(
+    kept: Path, folder: Path, files: Sequence[str], read: Any, anew: dict[str, list[int]], notes: list[str]
+) -> Shard:
+    """The shard as its files are now, named in their folder; what changed is read and written."""
     shard, why = Shard(), ""
     try:
         shard = decode(kept.read_bytes())
@@ -286,17 +323,17 @@ def _current(kept: Path, files: Sequence[Path], read: Any, anew: dict[str, list[
     except (OSError, ValueError) as error:
         why = f"{kept.name} was {error.strerror if isinstance(error, OSError) else error}"
     stamps = {}
-    for file in files:
+    for name in files:
         with suppress(OSError):
-            stamps[file.name] = _stamp(file)
-    stale = [file for file in files if file.name not in stamps or shard.stamps.get(file.name) != stamps[file.name]]
+            stamps[name] = _stamp(f"{folder}/{name}")
+    stale = [name for name in files if name not in stamps or shard.stamps.get(name) != stamps[name]]
     gone = shard.stamps.keys() - stamps.keys()
     if not stale and not gone:
         return shard
-    if not why and (changed := [file for file in stale if file.name in shard.stamps]):
-        why = f"{len(changed)} of its files changed, first {changed[0].name}"
-    shard = _kept(shard, {file.name for file in stale} | gone)
-    shard = _joined(shard, read(stale, stamps))
+    if not why and (changed := [name for name in stale if name in shard.stamps]):
+        why = f"{len(changed)} of its files changed, first {changed[0]}"
+    shard = _kept(shard, {*stale} | gone)
+    shard = _joined(shard, read([folder / name for name in stale], stamps))
     if why and (why != _NONE or len(files) > 1):  # the first run of a year is no rebuild, nor is a new pack
         anew.setdefault(why, []).append(len(shard.stamps))
     try:
@@ -308,7 +345,8 @@ def _current(kept: Path, files: Sequence[Path], read: Any, anew: dict[str, list[
 
 def _kept(shard: Shard, without: set[str]) -> Shard:
     """The shard without some files."""
-    names = shard.runs["file"].map(lambda file: str(file).split("/")[2])
+    runs = shard.runs
+    names = runs["file"].map(lambda file: str(file).split("/")[2])
     stay = ~names.isin(without).to_numpy(bool)
     place = np.cumsum(stay) - 1
     cases = {}
@@ -320,22 +358,21 @@ def _kept(shard: Shard, without: set[str]) -> Shard:
     return Shard(
         {name: stamp for name, stamp in shard.stamps.items() if name not in without},
         {name: why for name, why in shard.problems.items() if name.split("/")[0] not in without},
-        shard.runs[stay].reset_index(drop=True),
+        _pack(runs[stay].reset_index(drop=True)),
         cases,
     )
 
 
 def _joined(first: Shard, second: Shard) -> Shard:
-    if not len(first.runs):
-        return Shard(first.stamps | second.stamps, first.problems | second.problems, second.runs, second.cases)
+    stamps, problems = first.stamps | second.stamps, first.problems | second.problems
+    if not len(first):
+        return Shard(stamps, problems, second.packed, second.cases)
     cases = {}
     for kind in first.cases.keys() | second.cases.keys():
         later = second.rows(kind)
-        parts = [first.rows(kind), None if later is None else later.assign(run=later["run"] + len(first.runs))]
+        parts = [first.rows(kind), None if later is None else later.assign(run=later["run"] + len(first))]
         cases[kind] = _pack(joined([part for part in parts if part is not None]))
-    return Shard(
-        first.stamps | second.stamps, first.problems | second.problems, joined([first.runs, second.runs]), cases
-    )
+    return Shard(stamps, problems, _pack(joined([first.runs, second.runs])), cases)
 
 
 def joined(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -375,7 +412,7 @@ def _loose(files: Iterable[Path], stamps: Mapping[str, tuple[int, int, int]]) ->
         if stamp:
             shard.stamps[file.name] = stamp
         read.append((f"history/{file.parent.name}/{file.name}", data, record))
-    shard.runs, shard.cases = _tables(read)
+    shard.packed, shard.cases = _tables(read)
     return shard
 
 
@@ -395,5 +432,5 @@ def _packed(files: Iterable[Path], stamps: Mapping[str, tuple[int, int, int]]) -
             read.append((f"history/{pack.parent.name}/{place}", found, record))
         if pack.name in stamps:
             shard.stamps[pack.name] = stamps[pack.name]
-    shard.runs, shard.cases = _tables(read)
+    shard.packed, shard.cases = _tables(read)
     return shard

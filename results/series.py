@@ -16,7 +16,7 @@ import pandas as pd
 
 from results.faults import MEND
 from results.frame import CASE_COLUMNS, RUN_COLUMNS, typed
-from results.index import KINDS, RUN_FACTS, Shard, absent, joined, no_runs, shards
+from results.index import KINDS, RUN_FACTS, Shard, absent, all_runs, joined, no_runs, shards
 from results.store import differs, gpu_folders
 
 __all__ = ["CONFIRMS", "KINDS", "RUN_FACTS", "Series", "cases", "night_of", "opened", "problems", "runs"]
@@ -74,8 +74,8 @@ class Series:
         """The cases of a kind in the wanted runs, with `run`, the row in `runs`."""
         parts, before = [], 0
         for shard in self.shards:
-            place = self.places[before : before + len(shard.runs)]
-            before += len(shard.runs)
+            place = self.places[before : before + len(shard)]
+            before += len(shard)
             if not (wanted[place] & (place >= 0)).any() or (rows := shard.rows(kind, only)) is None:
                 continue
             run = place[rows["run"].to_numpy()]
@@ -161,7 +161,7 @@ def opened(root: Path, gpu_key: str | None = None) -> tuple[list[Series], tuple[
 def _open(root: Path, folder: Path) -> Series:
     said, notes = list[str](), list[str]()
     parts = shards(root, folder, notes, said)
-    runs = joined([part.runs for part in parts]) if parts else no_runs()
+    runs = all_runs(parts)
     order = _one_of_each(runs, root, said)
     places = np.full(len(runs), -1)
     places[order] = np.arange(len(order))

@@ -377,10 +377,14 @@ def gpu_folders(root: Path, problems: list[str]) -> list[Path]:
 
 def loose(folder: Path, problems: list[str]) -> list[Path]:
     """Records' own files in a GPU's folder, drafts too."""
+    return [folder / name for name in loose_names(folder, problems)]
+
+
+def loose_names(folder: Path, problems: list[str]) -> list[str]:
+    """The names of these, which are had faster where there are thousands."""
     try:
         with os.scandir(folder) as entries:
-            names = sorted(one.name for one in entries if one.name.endswith(SUFFIX) and one.name[0] != ".")
-        return [folder / name for name in names]
+            return sorted(one.name for one in entries if one.name.endswith(SUFFIX) and one.name[0] != ".")
     except FileNotFoundError:
         return []
     except OSError as error:

@@ -199,10 +199,10 @@ def _case(key: Key, verdict: str, reason: str, **numbers: Any) -> Case:
 
 def _outcome(rows: pd.DataFrame) -> tuple[str, str]:
     """(the outcome of a case over its processes, its reason): one red makes it red, one green beats the rest."""
+    found = rows["outcome"].tolist()
     for outcome in ("red", "green", "inconclusive", "not measured"):
-        own = rows[rows["outcome"] == outcome]
-        if len(own):
-            return outcome, str(own["reason"].iloc[0] or "")
+        if outcome in found:
+            return outcome, str(rows["reason"].iloc[found.index(outcome)] or "")
     raise NotComparableError(
         f"run {rows['run_id'].iloc[0]}: outcome is {rows['outcome'].iloc[0]!r}, which is not known"
     )
