@@ -15,20 +15,7 @@ from itertools import pairwise
 from kernels.dispatch import CHUNKED_MIN_TOKENS, Choice, DeviceFacts
 from kernels.problem import Problem, Shape
 from kernels.registry import recurrences
-from kernels.timetable import TOKENS_END, AutoError, Source, Table, heads, read_table, read_tables, shipped_tables
-
-__all__ = [
-    "AutoError",
-    "Rule",
-    "Source",
-    "Table",
-    "available",
-    "pick",
-    "read_table",
-    "read_tables",
-    "rule",
-    "shipped_tables",
-]
+from kernels.timetable import TOKENS_END, AutoError, Table, heads, token_count
 
 DEFAULT_MIN_TOKENS = 48
 """Without a table: tokens from which `tensor` is taken. Fewer do not fill its chunks."""
@@ -126,16 +113,16 @@ class Rule:
         best, *others = sorted(measured, key=times.__getitem__)
         shown = [best, *others[:1]]
         about = "" if all(tokens in table.median_ns[name] for name in shown) else "about "
-        reason = f"{best} takes {about}{_us(times[best])} us at {_tokens(tokens)} on {table.gpu}"
+        reason = f"{best} takes {about}{_us(times[best])} us at {token_count(tokens)} on {table.gpu}"
         rest = f", {others[0]} {_us(times[others[0]])}" if others else ", and no other one of the table runs here"
         return Choice(best, reason + rest)
 
     def _default(self, tokens: int) -> Choice:
         for name, least in (("tensor", DEFAULT_MIN_TOKENS), ("chunked", CHUNKED_MIN_TOKENS)):
             if name in self.names and tokens >= least:
-                return Choice(name, f"{_tokens(tokens)}, the default is {name} from {least} on")
+                return Choice(name, f"{token_count(tokens)}, the default is {name} from {least} on")
         name = next((one for one in ("sequential-tuned", "sequential") if one in self.names), self.names[0])
-        return Choice(name, f"{_tokens(tokens)}, the default is {name} where nothing chunked pays or runs")
+        return Choice(name, f"{token_count(tokens)}, the default is {name} where nothing chunked pays or runs")
 
 
 def rule(tables: Iterable[Table], device: DeviceFacts, shape: Shape, available: Sequence[str]) -> Rule:
@@ -180,10 +167,6 @@ def pick(tables: Iterable[Table], device: DeviceFacts, shape: Shape, tokens: int
     found = rule(tables, device, shape, available)
     choice = found.choose(tokens)
     return Choice(choice.recurrence, f"{choice.reason} ({found.basis})")
-
-
-def _tokens(number: int) -> str:
-    return f"{number:,} token{'' if number == 1 else 's'}"
 
 
 def _us(ns: float) -> str:

@@ -135,7 +135,7 @@ def tensor_output_groups(source: Source) -> int:
 
 def tensor_shared_bytes(source: Source) -> int:
     """Dynamic shared memory of `gdn_tensor_scan` and `gdn_tensor_small`, bytes: the size of struct Shared."""
-    stages, buffers, pairs = (4, 2, 4) if source.only_arch else (2, 1, 4)
+    stages, buffers, pairs = 4 if source.only_arch else 2, tensor_output_groups(source), 4
     stage = ROWS_BYTES + _STATE_FACTORS_BYTES + _OUTPUT_FACTORS_BYTES
     tokens, floats, barrier = CHUNK // 8 * 32 * 16, 3 * 4, 8
     size = stages * (stage + 2 * barrier) + buffers * pairs * (2 * tokens + floats + 2 * barrier)

@@ -100,9 +100,12 @@ class Scratch:
 _scratch = Scratch(lambda shape: (SUPER_BLOCK // CHUNK * shape.value_heads * PREPARED_FLOATS,))
 
 
-def too_little_shared(needed: int) -> str | None:
-    """Why a block cannot have so many bytes of shared memory on the current device, or None where it can."""
-    have = current_facts().shared_per_block
+def scan_unsupported(scan: Source, shape: Shape) -> str | None:
+    """Why a scan cannot run on the current device, for want of instructions or of shared memory; None where it can."""
+    device, needed = current_facts(), _shared_bytes(scan, shape)
+    if reason := scan.unsupported(device.compute_capability):
+        return f"the scan {reason}"
+    have = device.shared_per_block
     return None if have >= needed else f"opt-in shared memory is {have:,} bytes a block; {needed:,} are wanted"
 
 
@@ -162,12 +165,6 @@ def _enqueue_chunked(problem: Problem, out: Array, state: Array) -> None:
         )
 
 
-def _chunked_unsupported(problem: Problem) -> str | None:
-    if (capability := current_facts().compute_capability) < SCAN.lowest_arch:
-        return f"compute capability is {capability}; {SCAN.lowest_arch} is wanted (cp.async)"
-    return too_little_shared(scan_shared_bytes(SCAN.heads(problem.shape)))
-
-
 def _enqueue_dispatched(problem: Problem, out: Array, state: Array) -> None:
     """What an engine does: `choose`, and the sequential kernel where the scratch cannot be had."""
     choice = choose(current_facts(), problem.tokens, os.environ, problem.shape)
@@ -198,7 +195,12 @@ register(Recurrence("sequential", "cuda", _enqueue_sequential, unit="fp32"))
 register(Recurrence("sequential-tuned", "cuda", _enqueue_sequential_tuned, unit="fp32"))
 register(
     Recurrence(
-        "chunked", "cuda", _enqueue_chunked, unsupported=_chunked_unsupported, scratch=_scratch.here, unit="fp32"
+        "chunked",
+        "cuda",
+        _enqueue_chunked,
+        unsupported=lambda problem: scan_unsupported(SCAN, problem.shape),
+        scratch=_scratch.here,
+        unit="fp32",
     )
 )
 register(Recurrence("dispatched", "cuda", _enqueue_dispatched, scratch=_scratch.here, minor=True, unit="fp32"))

@@ -23,10 +23,11 @@ from kernels.compile import (
     tensor_output_groups,
     tensor_shared_bytes,
 )
-from kernels.gpu import Scratch, checked_device, current_facts, facts, loaded, too_little_shared
+from kernels.gpu import Scratch, checked_device, current_facts, facts, loaded, scan_unsupported
 from kernels.problem import Array, Problem, Shape
 from kernels.registry import Recurrence, recurrence, register
 from kernels.spans import LARGEST_SPAN, spans
+from kernels.timetable import shipped_tables
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,7 @@ class Build:
 
     def unsupported(self, problem: Problem) -> str | None:
         """Why it cannot run on the current device, or None where it can."""
-        if reason := self.scan.unsupported(current_facts().compute_capability):
-            return f"the scan {reason}"
-        return too_little_shared(tensor_shared_bytes(self.scan))
+        return scan_unsupported(self.scan, problem.shape)
 
 
 SM80 = Build(TENSOR_SCAN, TENSOR_SMALL)
@@ -164,7 +163,7 @@ def _enqueue_auto(problem: Problem, out: Array, state: Array) -> None:
     """The fastest recurrence by this card's table; the tuned sequential one where the scratch cannot be had."""
     shape, device = problem.shape, int(cupy.cuda.runtime.getDevice())
     if (shape, device) not in _RULES:
-        _RULES[shape, device] = auto.rule(auto.shipped_tables(), facts(device), shape, auto.available(problem))
+        _RULES[shape, device] = auto.rule(shipped_tables(), facts(device), shape, auto.available(problem))
     chosen = recurrence(_RULES[shape, device].recurrence(problem.tokens))
     try:
         chosen.enqueue(problem, out, state)

@@ -210,3 +210,8 @@ def shipped_tables() -> tuple[Table, ...]:
 def heads(shape: Shape) -> str:
     """A shape in words, such as 16x48 tiled heads."""
     return f"{shape.key_heads}x{shape.value_heads} {shape.head_map} heads"
+
+
+def token_count(number: int) -> str:
+    """A number of tokens in words, such as 1 token or 8,192 tokens."""
+    return f"{number:,} token{'' if number == 1 else 's'}"

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from kernels import Shape, recurrences
-from kernels.auto import AutoError, available, rule
+from kernels.auto import available, rule
 from kernels.detect import gpu
 from kernels.dispatch import DeviceFacts, DispatchError, choose
 from kernels.inputs import make
-from kernels.timetable import Table, shipped_tables
+from kernels.timetable import AutoError, Table, shipped_tables
 from results.store import gpu_key, load
 from suite.environment import collect
 from suite.facts import Environment

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kernels.timetable import token_count
+
 
 @dataclass(frozen=True)
 class Crossover:
@@ -54,16 +56,12 @@ def crossover(
     found = _last_rise(place, np.log(first[:, 0] / second[:, 0]))
     if found is None:
         if first[-1, 0] > second[-1, 0]:
-            return Crossover(None, reason=f"faster from {_tokens(tokens[0])} on, the fewest measured")
-        return Crossover(None, reason=f"not faster at {_tokens(tokens[-1])}, the most measured")
+            return Crossover(None, reason=f"faster from {token_count(tokens[0])} on, the fewest measured")
+        return Crossover(None, reason=f"not faster at {token_count(tokens[-1])}, the most measured")
     best = _last_rise(place, np.log(first[:, 2] / second[:, 1]))
     worst = _last_rise(place, np.log(first[:, 1] / second[:, 2]))
     at, low, high = (None if end is None else float(np.exp(end)) for end in (found, best, worst))
     return Crossover(at, low, high)
-
-
-def _tokens(number: int) -> str:
-    return f"{number:,} token{'' if number == 1 else 's'}"
 
 
 def _last_rise(place: np.ndarray, gain: np.ndarray) -> float | None:

@@ -1,9 +1,4 @@
-"""Every CUDA kernel, for compute-sanitizer: token counts of one chunk, of several, and of tails.
-
-for tool in memcheck racecheck initcheck synccheck; do
-    compute-sanitizer --tool $tool --error-exitcode 1 python tests/sanitize.py $tool || break
-done
-"""
+"""Every CUDA kernel, for compute-sanitizer (docs/kernels.md): token counts of one chunk, of several, and of tails."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ gdn_chunked_prepare(const float* __restrict__ qkv, const float* __restrict__ gat
     Gates& gates = shared.gates[warp];
     const auto sum_gates_of = [&](int head) {
         const int token = first + lane;
-        const size_t at = static_cast<size_t>(token) * VALUE_HEADS + head;
+        const size_t at = gate_at(token, head);
         const bool valid = token < tokens;
         sum_gates(gates, valid ? gate[at] : 0.0f, valid ? beta[at] : 0.0f, lane);
     };

@@ -29,8 +29,11 @@ __device__ __forceinline__ size_t key_at(size_t token, int key_head) {
 __device__ __forceinline__ size_t value_at(size_t token, int head) {
     return token * ROW + (2 * KEY_HEADS + head) * D;
 }
+__device__ __forceinline__ size_t gate_at(size_t token, int head) {  // and of beta
+    return token * VALUE_HEADS + head;
+}
 __device__ __forceinline__ size_t out_at(size_t token, int head) {
-    return (token * VALUE_HEADS + head) * D;
+    return gate_at(token, head) * D;
 }
 __device__ __forceinline__ size_t state_at(int row, int head) {
     return (static_cast<size_t>(row) * VALUE_HEADS + head) * D;

@@ -56,8 +56,7 @@ gdn_sequential(const float* __restrict__ qkv, const float* __restrict__ gate, co
         if (thread < BATCH * HEADS) {
             const int t = thread / HEADS, j = thread % HEADS;
             const bool valid = first_token + t < tokens;
-            const size_t at = static_cast<size_t>(valid ? first_token + t : 0) * VALUE_HEADS +
-                              value_head(key_head, first_head + j);
+            const size_t at = gate_at(valid ? first_token + t : 0, value_head(key_head, first_head + j));
             copy_async<4>(&to.gate[t][j], gate + at, valid);
             copy_async<4>(&to.beta[t][j], beta + at, valid);
         }

@@ -31,8 +31,7 @@ constexpr int COPIES = HEADS * D / COPY_ROWS;  // of 16 bytes, that a thread mak
 
 // Coefficients of a quad and head, offsets in floats. A row of ATTEND or SOLVE belongs to the later token.
 constexpr int SOLVE = 0;    // (1,0) (2,0) (2,1) . (3,0) (3,1) (3,2) .: -beta_i (g_{j+1} .. g_i) k_i . k_j
-constexpr int TO_END = 8;   // [3]: g_{j+1} .. g_3
-constexpr int WHOLE = 11;   // G_3
+constexpr int TO_END = 8;   // [4]: g_{j+1} .. g_3, then G_3
 constexpr int ATTEND = 12;  // [4][4]: D^-0.5 (g_{j+1} .. g_i) q_i . k_j, zero for j > i
 constexpr int OWN = 28;     // [4][4]: -beta_i G_i of X_i; D^-0.5 G_i of Y_i; beta_i; unused
 constexpr int COEFFICIENTS = 44;
@@ -153,7 +152,7 @@ __device__ __forceinline__ void prepare(Quad& quad, int lane) {
         beta = quad.beta[lane / HEADS][lane % HEADS];
     }
 
-    // Lanes 0 .. 15 have the pairs; then four each -beta_i G_i, D^-0.5 G_i, TO_END and WHOLE, beta_i.
+    // Lanes 0 .. 15 have the pairs; then four each -beta_i G_i, D^-0.5 G_i, TO_END, beta_i.
     // A coefficient is dot or 1, times the decays after token `from` up to `to`, times a factor.
     const int i = lane / QUAD % QUAD, j = lane % QUAD, kind = max(lane / QUAD - 3, 0);
     const bool pair = kind == 0, solve = pair && j > i, end = kind == 3, whole = end && j == QUAD - 1;
@@ -323,8 +322,7 @@ gdn_sequential_tuned(const float* __restrict__ qkv, const float* __restrict__ ga
         if (lane < QUAD * HEADS) {
             const int t = lane / HEADS, j = lane % HEADS;
             const bool valid = first + t < tokens;
-            const size_t from = static_cast<size_t>(valid ? first + t : 0) * VALUE_HEADS +
-                                value_head(key_head, first_head + j);
+            const size_t from = gate_at(valid ? first + t : 0, value_head(key_head, first_head + j));
             copy_async<4>(&to.gate[t][j], gate + from, valid);
             copy_async<4>(&to.beta[t][j], beta + from, valid);
         }

@@ -24,7 +24,7 @@ gdn_tensor_prepare(const float* __restrict__ qkv, const float* __restrict__ gate
     const int key_head = blockIdx.x % KEY_HEADS, first = first_token + blockIdx.x / KEY_HEADS * CHUNK;
     Chunk& to = scratch[blockIdx.x / KEY_HEADS];
     const auto load = [&](const float* from, int j) {
-        const size_t at = static_cast<size_t>(first + lane) * VALUE_HEADS + value_head(key_head, j);
+        const size_t at = gate_at(first + lane, value_head(key_head, j));
         return first + lane < tokens && j < GROUP ? from[at] : 0.0f;
     };
     split_rows(shared.rows, shared.down, &to.rows[key_head], qkv, key_head, first, tokens);

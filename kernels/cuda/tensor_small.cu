@@ -25,8 +25,8 @@ __device__ __forceinline__ void prepare_chunk(Shared& shared, const Task& task, 
     const int first = group * CHUNK, token = first + task.lane;
     float my_gate = 0.0f, my_beta = 0.0f;
     if (task.pair == 0 && token < task.tokens) {
-        my_gate = gate[static_cast<size_t>(token) * VALUE_HEADS + task.head];
-        my_beta = beta[static_cast<size_t>(token) * VALUE_HEADS + task.head];
+        my_gate = gate[gate_at(token, task.head)];
+        my_beta = beta[gate_at(token, task.head)];
     }
     split_rows(shared.rows[group], room.down, nullptr, task.qkv, task.key_head, first, task.tokens);
     group_barrier(group);
