@@ -34,7 +34,7 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--out", type=Path, metavar="FILE", help="the file (default: DIR/report.html)")
     doctor = commands.add_parser("doctor", help="say which device, software and dispatch there are here")
     doctor.add_argument("--results", **results)  # type: ignore[arg-type]
-    doctor.add_argument("--profile", action="store_true", help="show the kernels' durations under ncu beside ours")
+    doctor.add_argument("--profile", action="store_true", help="show ncu's times of kernels and of graphs beside ours")
     doctor.add_argument("--recurrences", default="sequential,chunked", metavar="NAME,...", help="what to profile")
     doctor.add_argument("--tokens", default="32,512,2048", metavar="T,...", help="token counts to profile")
     table = commands.add_parser("table", help="make the table of times that the recurrence auto chooses by")
@@ -95,14 +95,14 @@ def _profile(root: Path, names: str, tokens: str) -> int:
         return _say(f"there is no GPU to profile: {gpu().problem}", NOTHING)
     try:
         chosen, numbers = parse_recurrences(names, "cuda"), parse_tokens(tokens)
-        found, command = profile(chosen, numbers)
+        found = profile(chosen, numbers)
     except OptionError as error:
         return _say(str(error).replace("--gdn-", "--"), USAGE)
     except ProfileError as error:
         return _say(str(error), NOTHING)
-    print("\n".join(lines(found)))
+    print("\n".join(lines(found.rows)))
     environment, _ = collect(0)
-    print(f"kept in {keep(found, command, environment, root, gpu_key(environment))}")
+    print(f"kept in {keep(found, environment, root, gpu_key(environment))}")
     return OK
 
 

@@ -36,6 +36,24 @@ def load_kernel(source: Source) -> Any:
     return loaded(source, Shape(), int(cupy.cuda.runtime.getDevice()))
 
 
+def captured(stream: Any, call: Call, calls: int) -> Call:
+    """A graph of calls, captured on CuPy's current stream and loaded onto the device; returns what replays it there.
+
+    Raises:
+        cupy.cuda.runtime.CUDARuntimeError: the call does what no capture may.
+    """
+    stream.begin_capture()
+    try:
+        _repeat(call, calls)
+    except BaseException:
+        stream.end_capture()
+        raise
+    graph = stream.end_capture()
+    graph.upload(stream)
+    stream.synchronize()
+    return lambda: graph.launch(stream)
+
+
 @dataclass(frozen=True)
 class Prepared:
     """A work, ready to be sampled.
@@ -125,25 +143,11 @@ class GraphClock:
             once = min(self._sample(work.call).ns for _ in range(2))
             calls = max(1, min(self.MOST_CALLS, round(self.SAMPLE_NS / once)))
             try:
-                many, one = self._captured(work.call, calls), self._captured(work.call, 1)
+                many, one = (captured(self._stream, work.call, count) for count in (calls, 1))
             except self._cupy.cuda.runtime.CUDARuntimeError as error:
                 self.notes.append(f"{work.name or 'a call'} is timed without a graph: it cannot be captured ({error})")
                 return Prepared(work, lambda: _repeat(work.call, calls), calls, work.call, captured=False)
             return Prepared(work, many, calls, one, captured=True)
-
-    def _captured(self, call: Call, calls: int) -> Call:
-        """A graph of calls, loaded onto the device; returns what replays it."""
-        stream = self._stream
-        stream.begin_capture()
-        try:
-            _repeat(call, calls)
-        except BaseException:
-            stream.end_capture()
-            raise
-        graph = stream.end_capture()
-        graph.upload(stream)
-        stream.synchronize()
-        return lambda: graph.launch(stream)
 
     @contextlib.contextmanager
     def _range(self, name: str) -> Iterator[None]:
