@@ -14,7 +14,7 @@ import msgspec
 
 from results.store import ResultsError, replace_file
 from suite.facts import Environment
-from suite.profile import NCU, WHOLE_GRAPHS, Ours, ProfileError, Seen, cases, ours, parse, program
+from suite.profile import LONGER, NCU, WHOLE_GRAPHS, Ours, ProfileError, Seen, cases, ours, parse, program
 
 WITHIN, WITHIN_NS, SHORT_TOKENS = 0.02, 1000.0, 512
 """How near ours must be to ncu's time of the same graph: 2 % from 512 tokens on, a microsecond below."""
@@ -28,10 +28,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         recurrence, tokens: which.
         kernels: how many a call has.
-        calls: how many calls our graph has, and ncu's.
+        calls: how many calls our graph has.
         ncu_kernels_ns: ncu's durations of a plain call's kernels, added up; each of them ran on a card that was idle
             before and after.
-        ncu_graph_ns: ncu's duration of the graph as a whole, divided by its calls.
+        ncu_graph_ns: how much longer ncu finds a graph of `LONGER` times the calls, divided by the calls it has more.
+        ncu_added_ns: what ncu's duration of our graph has beyond its calls.
         ours_ns: our hot time, of that graph.
     """
 
@@ -41,6 +42,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     calls: int
     ncu_kernels_ns: float
     ncu_graph_ns: float
+    ncu_added_ns: float
     ours_ns: float
 
     @property
@@ -93,7 +95,8 @@ def profile(recurrences: Sequence[str], tokens: Sequence[int]) -> Found:
     times = ours(GraphClock(), recurrences, tokens)
     kernels = (*NCU, *program(recurrences, tokens))
     graphs = (*NCU, *WHOLE_GRAPHS, *program(recurrences, tokens, [times[case].calls for case in expected]))
-    found = rows(times, *(parse(_table(command), expected) for command in (kernels, graphs)))
+    seen = parse(_table(kernels), len(expected)), parse(_table(graphs), 2 * len(expected))
+    found = rows(times, *seen)
     version = subprocess.run([NCU[0], "--version"], capture_output=True, text=True).stdout.split("\n")
     return Found(tuple(found), next((line for line in version if line.startswith("Version")), ""), (kernels, graphs))
 
@@ -109,26 +112,37 @@ def _table(command: Sequence[str]) -> str:
     return text
 
 
-def rows(times: Times, kernels: Mapping[tuple[str, int], Seen], graphs: Mapping[tuple[str, int], Seen]) -> list[Row]:
-    """All three together, case by case."""
-    return [
-        Row(
-            recurrence=name,
-            tokens=tokens,
-            kernels=kernels[name, tokens].parts,
-            calls=found.calls,
-            ncu_kernels_ns=kernels[name, tokens].ns,
-            ncu_graph_ns=graphs[name, tokens].ns / found.calls,
-            ours_ns=found.ns,
+def rows(times: Times, kernels: Sequence[Seen], graphs: Sequence[Seen]) -> list[Row]:
+    """All together, case by case.
+
+    Args:
+        times: ours.
+        kernels: what ncu saw of a plain call of each, in the same order.
+        graphs: what it saw of our graph and of the longer one, of each.
+    """
+    found = []
+    for (case, one), call, short, long in zip(times.items(), kernels, graphs[::2], graphs[1::2], strict=True):
+        ns = (long.ns - short.ns) / (one.calls * (LONGER - 1))
+        found.append(
+            Row(
+                recurrence=case[0],
+                tokens=case[1],
+                kernels=call.parts,
+                calls=one.calls,
+                ncu_kernels_ns=call.ns,
+                ncu_graph_ns=ns,
+                ncu_added_ns=short.ns - ns * one.calls,
+                ours_ns=one.ns,
+            )
         )
-        for (name, tokens), found in times.items()
-    ]
+    return found
 
 
 def lines(found: Sequence[Row]) -> list[str]:
     """The rows as a table."""
     told = [
-        "ncu's times beside ours, of one call (medians; caches and clocks as they are); the difference is to the graph",
+        "ncu's times beside ours, of one call (medians; caches and clocks as they are): of its kernels one by one, and",
+        "of calls back to back in a graph, which ours is held to; last what ncu adds to a graph",
         f"  {'tokens':>7}  {'recurrence':<16}  {'ncu, kernels':>16}  {'ncu, graph':>16}  {'ours, hot':>11}  difference",
     ]
     for one in found:
@@ -136,7 +150,7 @@ def lines(found: Sequence[Row]) -> list[str]:
         told.append(
             f"  {one.tokens:>7,}  {one.recurrence:<16}  {one.kernels:>2}: {one.ncu_kernels_ns / 1e3:>9,.2f} us  "
             f"{one.calls:>2}: {one.ncu_graph_ns / 1e3:>9,.2f} us  {one.ours_ns / 1e3:>8,.2f} us  "
-            f"{apart / 1e3:+,.2f} us, {apart / one.ncu_graph_ns:+.1%}"
+            f"{apart / 1e3:+,.2f} us, {apart / one.ncu_graph_ns:+.1%}  ({one.ncu_added_ns / 1e3:,.0f} us)"
             f"{'' if one.agrees else '  (farther apart than they should be)'}"
         )
     return told

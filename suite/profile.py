@@ -4,8 +4,9 @@
 
 runs plain calls, whose kernels ncu times one by one, each from an idle card to an idle card. With
 `--graph-profiling graph` among the options, and with `--calls 20,19,2,4,1,1` after the program, it runs a graph of so
-many calls of each case, which ncu times as a whole: that is the work of our hot samples, like for like.
-`gdn-bench doctor --profile` does both and prints them beside ours.
+many calls of each case, and one of `LONGER` times as many, which ncu times as a whole. Both hold what ncu adds to any
+graph; their difference holds calls back to back alone, as our hot samples do. `gdn-bench doctor --profile` does all
+that and prints it beside ours.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ from suite.options import PLANS
 
 REPEATS = 9
 """Calls, or graphs of calls, of each case that the profiler sees."""
+
+LONGER = 5
+"""The second graph has so many times the calls of the first."""
 
 METRIC = "gpu__time_duration.sum"
 NCU = (
@@ -108,14 +112,15 @@ def run(recurrences: Sequence[str], tokens: Sequence[int], calls: Sequence[int] 
             for _ in range(3):  # compiled, allocated, and the inputs read
                 stamp((1,), (32,), (place, np.int32(0)))
                 work.call()
-            once = captured(stream, work.call, calls[index]) if calls else work.call
-            once()
-            stream.synchronize()
-            with _seen(work.name):
-                for _ in range(REPEATS):
-                    stamp((1,), (32,), (place, np.int32(0)))
-                    once()
+            graphs = [captured(stream, work.call, calls[index] * longer) for longer in (1, LONGER)] if calls else []
+            for once in graphs or [work.call]:
+                once()
                 stream.synchronize()
+                with _seen(work.name):
+                    for _ in range(REPEATS):
+                        stamp((1,), (32,), (place, np.int32(0)))
+                        once()
+                    stream.synchronize()
 
 
 @contextlib.contextmanager
@@ -153,12 +158,12 @@ def _work(name: str, tokens: int) -> Work:
     return Work(lambda: one.enqueue(problem, out, state), name=f"{name}, {tokens} tokens")
 
 
-def parse(text: str, expected: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Seen]:
-    """What the profiler's table says of each case.
+def parse(text: str, count: int) -> list[Seen]:
+    """What the profiler's table says of what ran, in order: of each case, or of each case's two graphs.
 
     Args:
         text: its CSV, with whatever else it printed.
-        expected: the cases in order; each has `REPEATS` repeats, and each of them a stamp in front.
+        count: how many there are; each has `REPEATS` repeats, and each of them a stamp in front.
 
     Raises:
         ProfileError: there is no table, another number of repeats, or nothing behind a stamp.
@@ -169,15 +174,12 @@ def parse(text: str, expected: Sequence[tuple[str, int]]) -> dict[tuple[str, int
             repeats.append([])
         elif repeats:
             repeats[-1].append(ns)
-    wanted = len(expected) * REPEATS
+    wanted = count * REPEATS
     if len(repeats) != wanted or not all(repeats):
         filled = sum(map(bool, repeats))
         raise ProfileError(f"ncu saw {filled} calls or graphs; {wanted} are expected:\n{text[-2000:]}")
-    found = {}
-    for place, case in enumerate(expected):
-        own = repeats[place * REPEATS : (place + 1) * REPEATS]
-        found[case] = Seen(median(sum(one) for one in own), max(map(len, own)))
-    return found
+    runs = [repeats[first : first + REPEATS] for first in range(0, wanted, REPEATS)]
+    return [Seen(median(sum(one) for one in own), max(map(len, own))) for own in runs]
 
 
 def _durations(text: str) -> Iterable[tuple[str, float]]:
@@ -199,7 +201,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m suite.profile", description=__doc__)
     parser.add_argument("--recurrences", default="sequential,chunked")
     parser.add_argument("--tokens", default="32,512,2048")
-    parser.add_argument("--calls", default="", help="run graphs of so many calls, a number for each case")
+    parser.add_argument("--calls", default="", help="run graphs of so many calls and of more, a number for each case")
     chosen: Any = parser.parse_args(argv)
     tokens, calls = (list(map(int, filter(None, text.split(",")))) for text in (chosen.tokens, chosen.calls))
     run(chosen.recurrences.split(","), tokens, calls)
