@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from reports.page import build, write
 from results.ceilings import keep_ceilings, load_ceilings
 from results.keep import Keeper
 from results.night import nights, summary
@@ -54,6 +53,9 @@ def pytest_gdn_night(config: pytest.Config, options: Options, run: Run | None) -
 
 def _report(root: Path, lines: list[str]) -> list[str]:
     """Write the report; returns the lines with it, and with what could not be read."""
+    # Matplotlib and pandas take a second to import, which the fresh processes of a night need not wait for.
+    from reports.page import build, write
+
     loaded = load(root)
     try:
         page = write(build(loaded.records, loaded.problems, references()), root / "report.html")

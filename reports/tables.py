@@ -244,7 +244,7 @@ def _absent(row: Any) -> Cell | None:
         if pd.isna(row["median_us"]):
             text = "no time" if row["outcome"] == "red" else row["outcome"]
             return Cell(text, hint=row["reason"], outcome=row["outcome"])
-    elif row["outcome"] != "red" and row[["error_out", "error_state"]].isna().all():
+    elif row["outcome"] != "red" and pd.isna(row["error_out"]) and pd.isna(row["error_state"]):
         return Cell(row["outcome"], hint=row["reason"], outcome=row["outcome"])
     return None
 

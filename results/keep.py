@@ -65,6 +65,7 @@ class Keeper:
             ceilings=run.ceilings,
             night=run.options.night,
             process=run.options.process,
+            cost=run.cost(),
             notes=tuple(run.notes),
         )
 

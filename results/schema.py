@@ -16,6 +16,7 @@ from suite.facts import (
     Case,
     Ceilings,
     Clocks,
+    Cost,
     Determinism,
     Difference,
     Dropped,
@@ -37,6 +38,7 @@ __all__ = [
     "Case",
     "Ceilings",
     "Clocks",
+    "Cost",
     "Determinism",
     "Difference",
     "Dropped",
@@ -78,4 +80,5 @@ class Record(Struct, frozen=True, kw_only=True):
     ceilings: Annotated[Ceilings | None, Meta(description="peak rates that the limits rest on")] = None
     night: Annotated[str | None, Meta(description="shared by the fresh processes of one night; else null")] = None
     process: Annotated[int | None, Meta(description="which of the night's processes this is, from 1 on")] = None
+    cost: Annotated[Cost | None, Meta(description="what the run cost, and the device's share of that")] = None
     notes: Annotated[tuple[str, ...], Meta(description="what a reader must know, such as a skipped check")] = ()

@@ -74,12 +74,19 @@ def clock_spread(taken: Sequence[Taken]) -> tuple[float | None, float | None]:
     return float(np.median(np.concatenate(every))), float(max((high - low) / mid for low, mid, high in quantiles))
 
 
-def judge_group(group: Group, bounds: Bounds) -> tuple[str, ...]:
-    """What is wrong with the alternation as a whole, a sentence each."""
+def judge_group(group: Group, bounds: Bounds, steady: bool = False) -> tuple[str, ...]:
+    """What is wrong with the alternation as a whole, a sentence each.
+
+    Args:
+        group: the alternation.
+        bounds: what it must keep to.
+        steady: whether each recurrence had one SM clock in all of its samples, so that time held back touched none:
+            an H200 counts some under the load of tensor cores, at which its clock is lower and steady.
+    """
     found = []
     if bounds.rest and not group.stationary:
         found.append(f"times or clocks still moved after {group.warmup_s:.1f} s of warm-up")
-    if held := throttling(group.before, group.after):
+    if held := throttling(group.before, group.after, steady):
         found.append(f"the card held its clocks back: {held}")
     if others := max((look.others or 0 for look in (group.before, group.after)), default=0):
         found.append(f"{others} other process{'es' if others > 1 else ''} computed on the card")
@@ -96,13 +103,13 @@ def judge_group(group: Group, bounds: Bounds) -> tuple[str, ...]:
     return tuple(found)
 
 
-def throttling(before: Look, after: Look) -> str:
-    """Why the clocks were held back between two looks, or an empty text."""
+def throttling(before: Look, after: Look, steady: bool = False) -> str:
+    """Why the clocks were held back at two looks, and for how long between unless they are known to be steady."""
     reasons = dict.fromkeys(look.clocks.throttle for look in (before, after) if look.clocks.throttle)
     held = None
     if before.throttled_ns is not None and after.throttled_ns is not None:
         held = after.throttled_ns - before.throttled_ns
-    if held and held >= HELD_NS:
+    if held and held >= HELD_NS and not steady:
         reasons[f"for {held / 1e6:,.0f} ms"] = None
     return ", ".join(reasons)
 

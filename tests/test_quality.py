@@ -53,6 +53,15 @@ def test_each_rule_of_a_group(bad: dict[str, Any], good: dict[str, Any], said: s
     assert judge_group(group(**good), CARD) == ()
 
 
+def test_time_held_back_does_not_count_where_no_sample_shows_it() -> None:
+    """As of tensor on an H200, whose clock is lower under that load and steady; a reason that NVML names counts."""
+    held = group(after=Look(throttled_ns=381_000_000))
+    assert judge_group(held, CARD, steady=False) == ("the card held its clocks back: for 381 ms",)
+    assert judge_group(held, CARD, steady=True) == ()
+    named = group(after=Look(clocks=Clocks(throttle="power brake"), throttled_ns=381_000_000))
+    assert judge_group(named, CARD, steady=True) == ("the card held its clocks back: power brake",)
+
+
 def test_a_host_is_not_judged_by_a_cards_rules() -> None:
     noisy = group(stationary=False, aa_ratio=1.4, clock_spread=None)
     assert len(judge_group(noisy, CARD)) == 2
