@@ -34,7 +34,7 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--out", type=Path, metavar="FILE", help="the file (default: DIR/report.html)")
     doctor = commands.add_parser("doctor", help="say which device, software and dispatch there are here")
     doctor.add_argument("--results", **results)  # type: ignore[arg-type]
-    doctor.add_argument("--profile", action="store_true", help="show ncu's times of kernels and of graphs beside ours")
+    doctor.add_argument("--profile", action="store_true", help="show the times of ncu and CUPTI beside ours")
     doctor.add_argument("--recurrences", default="sequential,chunked", metavar="NAME,...", help="what to profile")
     doctor.add_argument("--tokens", default="32,512,2048", metavar="T,...", help="token counts to profile")
     table = commands.add_parser("table", help="make the table of times that the recurrence auto chooses by")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import shutil
 import subprocess
 import tempfile
@@ -17,7 +19,8 @@ from suite.facts import Environment
 from suite.profile import LONGER, NCU, WHOLE_GRAPHS, Ours, ProfileError, Seen, cases, ours, parse, program
 
 WITHIN, WITHIN_NS, SHORT_TOKENS = 0.02, 1000.0, 512
-"""How near ours must be to ncu's time of the same graph: 2 % from 512 tokens on, a microsecond below."""
+"""How near ours must be to another's time of the same graph: 2 % from 512 tokens on, a microsecond below. The other is
+CUPTI, or ncu where there is no torch."""
 
 Times = Mapping[tuple[str, int], Ours]
 
@@ -33,6 +36,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
             before and after.
         ncu_graph_ns: how much longer ncu finds a graph of `LONGER` times the calls, divided by the calls it has more.
         ncu_added_ns: what ncu's duration of our graph has beyond its calls.
+        cupti_ns: from the start of our graph's first kernel to the end of its last, by calls; None without torch.
         ours_ns: our hot time, of that graph.
     """
 
@@ -43,12 +47,18 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     ncu_kernels_ns: float
     ncu_graph_ns: float
     ncu_added_ns: float
+    cupti_ns: float | None = None
     ours_ns: float
 
     @property
+    def other_ns(self) -> float:
+        """What ours is held to."""
+        return self.ncu_graph_ns if self.cupti_ns is None else self.cupti_ns
+
+    @property
     def agrees(self) -> bool:
-        apart = abs(self.ours_ns - self.ncu_graph_ns)
-        return apart <= (WITHIN * self.ncu_graph_ns if self.tokens >= SHORT_TOKENS else WITHIN_NS)
+        apart = abs(self.ours_ns - self.other_ns)
+        return apart <= (WITHIN * self.other_ns if self.tokens >= SHORT_TOKENS else WITHIN_NS)
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +68,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         date: UTC, ISO 8601.
         commit, dirty, gpu, driver: as in a record's environment.
         ncu: its version.
-        commands: those of ncu, for the kernels and for the graphs.
+        commands: those of ncu, for the kernels and for the graphs, and CUPTI's where there is torch.
         rows: a case each.
     """
 
@@ -96,9 +106,21 @@ def profile(recurrences: Sequence[str], tokens: Sequence[int]) -> Found:
     kernels = (*NCU, *program(recurrences, tokens))
     graphs = (*NCU, *WHOLE_GRAPHS, *program(recurrences, tokens, [times[case].calls for case in expected]))
     seen = parse(_table(kernels), len(expected)), parse(_table(graphs), 2 * len(expected))
-    found = rows(times, *seen)
+    traced = (*program(recurrences, tokens, [times[case].calls for case in expected], traced=True),)
+    with_torch = importlib.util.find_spec("torch") is not None
+    found = rows(times, *seen, _traced(traced) if with_torch else [None] * len(expected))
     version = subprocess.run([NCU[0], "--version"], capture_output=True, text=True).stdout.split("\n")
-    return Found(tuple(found), next((line for line in version if line.startswith("Version")), ""), (kernels, graphs))
+    said = next((line for line in version if line.startswith("Version")), "")
+    return Found(tuple(found), said, (kernels, graphs, *([traced] if with_torch else [])))
+
+
+def _traced(command: Sequence[str]) -> list[float]:
+    """What CUPTI saw, run by this command."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise ProfileError(f"tracing by CUPTI ended with {done.returncode}:\n{(done.stdout + done.stderr)[-2000:]}")
+    found: list[float] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def _table(command: Sequence[str]) -> str:
@@ -112,16 +134,18 @@ def _table(command: Sequence[str]) -> str:
     return text
 
 
-def rows(times: Times, kernels: Sequence[Seen], graphs: Sequence[Seen]) -> list[Row]:
+def rows(times: Times, kernels: Sequence[Seen], graphs: Sequence[Seen], traced: Sequence[float | None]) -> list[Row]:
     """All together, case by case.
 
     Args:
         times: ours.
         kernels: what ncu saw of a plain call of each, in the same order.
         graphs: what it saw of our graph and of the longer one, of each.
+        traced: what CUPTI saw of our graph, of each.
     """
     found = []
-    for (case, one), call, short, long in zip(times.items(), kernels, graphs[::2], graphs[1::2], strict=True):
+    every = zip(times.items(), kernels, graphs[::2], graphs[1::2], traced, strict=True)
+    for (case, one), call, short, long, cupti in every:
         ns = (long.ns - short.ns) / (one.calls * (LONGER - 1))
         found.append(
             Row(
@@ -132,6 +156,7 @@ def rows(times: Times, kernels: Sequence[Seen], graphs: Sequence[Seen]) -> list[
                 ncu_kernels_ns=call.ns,
                 ncu_graph_ns=ns,
                 ncu_added_ns=short.ns - ns * one.calls,
+                cupti_ns=cupti,
                 ours_ns=one.ns,
             )
         )
@@ -141,17 +166,17 @@ def rows(times: Times, kernels: Sequence[Seen], graphs: Sequence[Seen]) -> list[
 def lines(found: Sequence[Row]) -> list[str]:
     """The rows as a table."""
     told = [
-        "ncu's times beside ours, of one call (medians; caches and clocks as they are): of its kernels one by one, and",
-        "of calls back to back in a graph, which ours is held to; last what ncu adds to a graph",
-        f"  {'tokens':>7}  {'recurrence':<16}  {'ncu, kernels':>16}  {'ncu, graph':>16}  {'ours, hot':>11}  difference",
+        "other timers beside ours, microseconds of a call (medians; caches and clocks as they are): ncu of its kernels",
+        "one by one; ncu and CUPTI of our graph of calls back to back; ours, and its difference from the last of them",
+        f"  {'tokens':>7}  {'recurrence':<16} {'ncu, kernels':>14} {'ncu, graph':>14} {'CUPTI':>9} {'ours':>9}  apart",
     ]
     for one in found:
-        apart = one.ours_ns - one.ncu_graph_ns
+        apart, cupti = one.ours_ns - one.other_ns, "-" if one.cupti_ns is None else f"{one.cupti_ns / 1e3:,.2f}"
         told.append(
-            f"  {one.tokens:>7,}  {one.recurrence:<16}  {one.kernels:>2}: {one.ncu_kernels_ns / 1e3:>9,.2f} us  "
-            f"{one.calls:>2}: {one.ncu_graph_ns / 1e3:>9,.2f} us  {one.ours_ns / 1e3:>8,.2f} us  "
-            f"{apart / 1e3:+,.2f} us, {apart / one.ncu_graph_ns:+.1%}  ({one.ncu_added_ns / 1e3:,.0f} us)"
-            f"{'' if one.agrees else '  (farther apart than they should be)'}"
+            f"  {one.tokens:>7,}  {one.recurrence:<16} {one.kernels:>3}: {one.ncu_kernels_ns / 1e3:>9,.2f} "
+            f"{one.calls:>3}: {one.ncu_graph_ns / 1e3:>9,.2f} {cupti:>9} {one.ours_ns / 1e3:>9,.2f}  "
+            f"{apart / 1e3:+,.2f} ({apart / one.other_ns:+.1%})"
+            f"{'' if one.agrees else ': farther apart than they should be'}"
         )
     return told
 

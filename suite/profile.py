@@ -5,8 +5,12 @@
 runs plain calls, whose kernels ncu times one by one, each from an idle card to an idle card. With
 `--graph-profiling graph` among the options, and with `--calls 20,19,2,4,1,1` after the program, it runs a graph of so
 many calls of each case, and one of `LONGER` times as many, which ncu times as a whole. Both hold what ncu adds to any
-graph; their difference holds calls back to back alone, as our hot samples do. `gdn-bench doctor --profile` does all
-that and prints it beside ours.
+graph, about 0.1 ms, which their difference does not; what it adds to each kernel of a graph, that still holds.
+
+    python -m suite.profile --trace --recurrences sequential,chunked --tokens 32,512,2048 --calls 20,19,2,4,1,1
+
+lets CUPTI note when each kernel of the graph ran, which disturbs it least: that is our hot sample, like for like. It
+needs torch, for its profiler. `gdn-bench doctor --profile` does all that and prints it beside ours.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -66,6 +71,28 @@ class Seen:
     parts: int
 
 
+def back_to_back(kernels: Sequence[tuple[int, int]], calls: int) -> float:
+    """Nanoseconds of a call in a graph of calls: from the start of its first kernel to the end of its last, by calls.
+
+    Args:
+        kernels: (start, duration) in nanoseconds of the kernels of `REPEATS` replays, in the order of their starts.
+        calls: in a graph.
+
+    Returns:
+        The median over the replays.
+
+    Raises:
+        ProfileError: there are none, or not as many in each replay.
+    """
+    if not kernels or len(kernels) % (REPEATS * calls):
+        raise ProfileError(
+            f"CUPTI saw {len(kernels)} kernels in {REPEATS} graphs of {calls} calls; as many are wanted in each call"
+        )
+    size = len(kernels) // REPEATS
+    replays = [kernels[first : first + size] for first in range(0, len(kernels), size)]
+    return median((max(start + ns for start, ns in own) - own[0][0]) / calls for own in replays)
+
+
 @dataclass(frozen=True)
 class Ours:
     """Our hot time of one case.
@@ -79,15 +106,17 @@ class Ours:
     calls: int
 
 
-def program(recurrences: Sequence[str], tokens: Sequence[int], calls: Sequence[int] = ()) -> list[str]:
-    """The command that runs the cases, for the profiler to start.
+def program(
+    recurrences: Sequence[str], tokens: Sequence[int], calls: Sequence[int] = (), traced: bool = False
+) -> list[str]:
+    """The command that runs the cases, for ncu to start; or, traced, that prints what CUPTI sees of them.
 
     Args:
         calls: of each case's graph, in the order of `cases`; empty for plain calls.
     """
     chosen = ["--recurrences", ",".join(recurrences), "--tokens", ",".join(map(str, tokens))]
     graphs = ["--calls", ",".join(map(str, calls))] if calls else []
-    return [sys.executable, "-m", "suite.profile", *chosen, *graphs]
+    return [sys.executable, "-m", "suite.profile", *(["--trace"] if traced else []), *chosen, *graphs]
 
 
 def cases(recurrences: Sequence[str], tokens: Sequence[int]) -> list[tuple[str, int]]:
@@ -121,6 +150,36 @@ def run(recurrences: Sequence[str], tokens: Sequence[int], calls: Sequence[int] 
                         stamp((1,), (32,), (place, np.int32(0)))
                         once()
                     stream.synchronize()
+
+
+def trace(recurrences: Sequence[str], tokens: Sequence[int], calls: Sequence[int]) -> list[float]:
+    """Nanoseconds of a call of each case in its graph, as CUPTI saw it; see `back_to_back`."""
+    import cupy
+    import torch
+    from torch.profiler import ProfilerActivity
+
+    from suite.cuda_clock import captured
+
+    torch.zeros(1, device="cuda")
+    found = []
+    for (name, number), count in zip(cases(recurrences, tokens), calls, strict=True):
+        work = _work(name, number)
+        cupy.cuda.Device().synchronize()
+        with cupy.cuda.Stream(non_blocking=True) as stream:
+            for _ in range(3):
+                work.call()
+            replay = captured(stream, work.call, count)
+            for _ in range(20):  # the clocks are up
+                replay()
+            stream.synchronize()
+            with torch.profiler.profile(activities=[ProfilerActivity.CUDA]) as profiler:
+                for _ in range(REPEATS):
+                    replay()
+                stream.synchronize()
+        events = profiler.profiler.kineto_results.events()
+        kernels = sorted((one.start_ns(), one.duration_ns()) for one in events if "gdn_" in one.name())
+        found.append(back_to_back(kernels, count))
+    return found
 
 
 @contextlib.contextmanager
@@ -202,9 +261,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--recurrences", default="sequential,chunked")
     parser.add_argument("--tokens", default="32,512,2048")
     parser.add_argument("--calls", default="", help="run graphs of so many calls and of more, a number for each case")
+    parser.add_argument("--trace", action="store_true", help="print what CUPTI sees of a graph's calls, as JSON")
     chosen: Any = parser.parse_args(argv)
     tokens, calls = (list(map(int, filter(None, text.split(",")))) for text in (chosen.tokens, chosen.calls))
-    run(chosen.recurrences.split(","), tokens, calls)
+    names = chosen.recurrences.split(",")
+    if chosen.trace:
+        print(json.dumps(trace(names, tokens, calls)))
+    else:
+        run(names, tokens, calls)
     return 0
 
 

@@ -11,7 +11,7 @@ import pytest
 from reports import profile as reported
 from reports.cli import main
 from reports.profile import Found, Profile, Row, keep, lines, rows
-from suite.profile import REPEATS, Ours, ProfileError, Seen, cases, ours, parse, program
+from suite.profile import REPEATS, Ours, ProfileError, Seen, back_to_back, cases, ours, parse, program
 from tests.fabricate import environment
 from tests.simulated import Cost, Device, work
 
@@ -54,6 +54,8 @@ def test_the_program_runs_the_cases_in_their_order() -> None:
     plain = ["-m", "suite.profile", "--recurrences", "a,b", "--tokens", "32,512"]
     assert program(["a", "b"], [32, 512])[1:] == plain
     assert program(["a", "b"], [32, 512], [20, 19, 2, 4])[1:] == [*plain, "--calls", "20,19,2,4"]
+    traced = program(["a"], [32], [20], traced=True)
+    assert traced[1:] == ["-m", "suite.profile", "--trace", "--recurrences", "a", "--tokens", "32", "--calls", "20"]
     assert cases(["a", "b"], [32, 512]) == [("a", 32), ("b", 32), ("a", 512), ("b", 512)]
 
 
@@ -72,11 +74,13 @@ def test_all_three_are_shown_and_what_is_too_far_from_the_graph_is_marked(tmp_pa
     kernels = [Seen(18_940.0, 1), Seen(500_000.0, 2)]
     graphs = [Seen(20 * 18_000.0 + 97_000, 1), Seen(100 * 18_000.0 + 97_000, 1), Seen(590_000.0, 1), Seen(2.55e6, 1)]
     times = {("sequential", 32): Ours(18_100.0, 20), ("chunked", 2048): Ours(500_528.0, 1)}
-    found = rows(times, kernels, graphs)
+    found = rows(times, kernels, graphs, [None, None])
     assert [one.agrees for one in found] == [True, False]
+    # CUPTI's times are nearer to the truth than ncu's.
+    assert [one.agrees for one in rows(times, kernels, graphs, [17_000.0, 500_000.0])] == [False, True]
     *_, near, far = lines(found)
-    assert near.endswith(" 1:     18.94 us  20:     18.00 us     18.10 us  +0.10 us, +0.6%  (97 us)")
-    assert far.endswith("+10.53 us, +2.1%  (100 us)  (farther apart than they should be)")
+    assert near.endswith(" 1:     18.94  20:     18.00         -     18.10  +0.10 (+0.6%)")
+    assert far.endswith("+10.53 (+2.1%): farther apart than they should be")
     commands = (("ncu", "a"), ("ncu", "b"))
     file = keep(Found(tuple(found), "Version 1", commands), environment(), tmp_path, "card")
     assert file.parent == tmp_path / "profiles/card"
@@ -88,6 +92,19 @@ def test_all_three_are_shown_and_what_is_too_far_from_the_graph_is_marked(tmp_pa
 def test_short_calls_are_held_to_a_microsecond(tokens: int, apart: float, agrees: bool) -> None:
     times = {"ncu_kernels_ns": 0.0, "ncu_graph_ns": 1e5, "ncu_added_ns": 0.0, "ours_ns": 1e5 + apart}
     assert Row(recurrence="a", tokens=tokens, kernels=1, calls=1, **times).agrees is agrees
+
+
+def test_a_traced_call_is_the_span_of_its_graph_by_calls() -> None:
+    """Two calls of two kernels in a graph; kernels may overlap, and one replay took longer."""
+    replay = [(0, 70), (60, 40), (100, 70), (160, 50)]
+    slow = [(start, 3 * ns) for start, ns in replay]
+    replays = [slow, *[replay] * (REPEATS - 1)]
+    kernels = [(1000 * place + start, ns) for place, own in enumerate(replays) for start, ns in own]
+    assert back_to_back(kernels, 2) == 105.0
+    with pytest.raises(ProfileError, match=f"CUPTI saw 0 kernels in {REPEATS} graphs of 2 calls"):
+        back_to_back([], 2)
+    with pytest.raises(ProfileError, match="as many are wanted in each call"):
+        back_to_back(kernels[:-1], 2)
 
 
 def test_without_ncu_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
