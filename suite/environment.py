@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from suite.facts import Clocks, Environment, Look
+from suite.quality import POWER_CAP
 
 ROOT = Path(__file__).parent.parent
 
@@ -127,7 +128,7 @@ class Nvml:
 
     def _reasons(self, bits: int) -> str:
         names = {
-            self._nvml.nvmlClocksThrottleReasonSwPowerCap: "software power cap",
+            self._nvml.nvmlClocksThrottleReasonSwPowerCap: POWER_CAP,
             self._nvml.nvmlClocksThrottleReasonHwSlowdown: "hardware slowdown",
             self._nvml.nvmlClocksThrottleReasonSwThermalSlowdown: "software thermal slowdown",
             self._nvml.nvmlClocksThrottleReasonHwThermalSlowdown: "hardware thermal slowdown",

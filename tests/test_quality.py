@@ -58,7 +58,11 @@ def test_time_held_back_does_not_count_where_no_sample_shows_it() -> None:
     held = group(after=Look(throttled_ns=381_000_000))
     assert judge_group(held, CARD, steady=False) == ("the card held its clocks back: for 381 ms",)
     assert judge_group(held, CARD, steady=True) == ()
-    named = group(after=Look(clocks=Clocks(throttle="power brake"), throttled_ns=381_000_000))
+    capped = group(after=Look(clocks=Clocks(throttle="software power cap")))
+    assert judge_group(capped, CARD, steady=False) == ("the card held its clocks back: software power cap",)
+    assert judge_group(capped, CARD, steady=True) == ()
+    both = "software power cap, power brake"
+    named = group(after=Look(clocks=Clocks(throttle=both), throttled_ns=381_000_000))
     assert judge_group(named, CARD, steady=True) == ("the card held its clocks back: power brake",)
 
 
@@ -86,7 +90,7 @@ def test_each_rule_of_a_case(bad: Taken, good: Taken, said: str) -> None:
     assert judge_case(good, None, CARD) == ()
 
 
-@pytest.mark.parametrize(("effect", "count"), [(0.03, 1), (-0.03, 1), (0.01, 0), (None, 0)])
+@pytest.mark.parametrize(("effect", "count"), [(0.06, 1), (-0.06, 1), (0.04, 0), (None, 0)])
 def test_the_order_effect_has_a_bound(effect: float | None, count: int) -> None:
     assert len(judge_case(taken(), effect, CARD)) == count
 
