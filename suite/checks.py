@@ -68,7 +68,12 @@ def accuracy(
 
 
 def _on_host(array: Array) -> np.ndarray:
-    return array if isinstance(array, np.ndarray) else array.get()
+    if isinstance(array, np.ndarray):
+        return array
+    import cupyx
+
+    copied: np.ndarray = array.get(out=cupyx.empty_pinned(array.shape, array.dtype))  # ten times as fast as pageable
+    return copied
 
 
 def sha256(array: np.ndarray) -> str:
