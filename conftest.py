@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from reports.page import report
-from results import series
 from results.ceilings import keep_ceilings, load_ceilings
 from results.keep import Keeper
 from results.night import nights, summary
@@ -47,6 +45,8 @@ def pytest_gdn_finish(config: pytest.Config, run: Run, complete: bool) -> list[s
 
 
 def pytest_gdn_night(config: pytest.Config, options: Options, run: Run | None) -> list[str]:
+    from results import series  # pandas takes a while as well
+
     runs = series.runs(options.results)
     names = runs[(runs["night"] == options.night) & (runs["status"] == "complete")][["gpu_key", "run_id"]]
     records = [read(options.results, str(key), str(name)) for key, name in names.itertuples(index=False)]
@@ -57,6 +57,9 @@ def pytest_gdn_night(config: pytest.Config, options: Options, run: Run | None) -
 
 def _report(root: Path, lines: list[str]) -> list[str]:
     """Write the report; returns the lines with it, and with what could not be read."""
+    # Matplotlib takes a second to import, which the fresh processes of a night need not wait for.
+    from reports.page import report
+
     try:
         page, problems, notes, _ = report(root)
     except ResultsError as error:

@@ -89,6 +89,7 @@ STAMP = Source("stamp.cu", "gdn_stamp")
 HOLD = Source("hold.cu", "gdn_hold")
 CANARY_FMA = Source("canary_fma.cu", "gdn_canary_fma")
 CANARY_COPY = Source("canary_copy.cu", "gdn_canary_copy")
+COMPARE = Source("compare.cu", "gdn_compare")
 SOURCES = (
     SEQUENTIAL,
     SEQUENTIAL_TUNED,
@@ -104,6 +105,7 @@ SOURCES = (
     HOLD,
     CANARY_FMA,
     CANARY_COPY,
+    COMPARE,
 )
 
 

@@ -36,7 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--out", type=Path, metavar="FILE", help="the file (default: DIR/report.html)")
     doctor = commands.add_parser("doctor", help="say which device, software and dispatch there are here")
     doctor.add_argument("--results", **results)  # type: ignore[arg-type]
-    doctor.add_argument("--profile", action="store_true", help="show the kernels' durations under ncu beside ours")
+    doctor.add_argument("--profile", action="store_true", help="show the times of ncu and CUPTI beside ours")
     doctor.add_argument("--recurrences", default="sequential,chunked", metavar="NAME,...", help="what to profile")
     doctor.add_argument("--tokens", default="32,512,2048", metavar="T,...", help="token counts to profile")
     table = commands.add_parser("table", help="make the table of times that the recurrence auto chooses by")
@@ -128,16 +128,16 @@ def _profile(root: Path, names: str, tokens: str) -> int:
         chosen, numbers = parse_recurrences(names, "cuda"), parse_tokens(tokens)
         with idle(card.uuid):
             card.acquire(DEFAULT_TIMEOUT_S, lambda text: print(text, file=sys.stderr))
-        found, command = profile(chosen, numbers)
+        found = profile(chosen, numbers)
     except OptionError as error:
         return _say(str(error).replace("--gdn-", "--"), USAGE)
     except (ProfileError, LockError) as error:
         return _say(str(error), NOTHING)
     finally:
         card.release()
-    print("\n".join(lines(found)))
+    print("\n".join(lines(found.rows)))
     environment, _ = collect(0)
-    print(f"kept in {keep(found, command, environment, root, gpu_key(environment))}")
+    print(f"kept in {keep(found, environment, root, gpu_key(environment))}")
     return OK
 
 

@@ -67,6 +67,12 @@ def _machine(record: Record) -> list[str]:
     wall, device = (sum(getattr(one, key) for one in record.groups) for key in ("wall_s", "device_s"))
     if wall:
         said.append(f"Of {wall:.1f} s of warm-up and samples, the timed calls ran for {device / wall:.0%}.")
+    if (cost := record.cost) is not None and cost.wall_s:
+        told = (
+            f"The run took {cost.wall_s:.1f} s up to its record; the device worked {cost.share:.0%} of them: "
+            f"{cost.timed_s:.1f} s for samples and {cost.checks_s:.1f} s for checks"
+        )
+        said.append(told + ("." if cost.nvml_share is None else f"; NVML saw a kernel run for {cost.nvml_share:.0%}."))
     return said
 
 

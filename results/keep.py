@@ -67,6 +67,7 @@ class Keeper:
             builds=builds(run.options.recurrences),
             night=run.options.night,
             process=run.options.process,
+            cost=run.cost(),
             notes=tuple(run.notes),
         )
 

@@ -17,6 +17,7 @@ from suite.facts import (
     Case,
     Ceilings,
     Clocks,
+    Cost,
     Determinism,
     Difference,
     Dropped,
@@ -39,6 +40,7 @@ __all__ = [
     "Case",
     "Ceilings",
     "Clocks",
+    "Cost",
     "Determinism",
     "Difference",
     "Dropped",
@@ -81,4 +83,5 @@ class Record(Struct, frozen=True, kw_only=True):
     builds: Annotated[tuple[Build, ...], Meta(description="kernels that were compiled; none in older records")] = ()
     night: Annotated[str | None, Meta(description="shared by the fresh processes of one night; else null")] = None
     process: Annotated[int | None, Meta(description="which of the night's processes this is, from 1 on")] = None
+    cost: Annotated[Cost | None, Meta(description="what the run cost, and the device's share of that")] = None
     notes: Annotated[tuple[str, ...], Meta(description="what a reader must know, such as a skipped check")] = ()

@@ -64,11 +64,13 @@ class Clock(Protocol):
         name: the timer's name in the record's method.
         states: what `sample` can be asked for: "hot" alone, or "hot" and "cold".
         notes: what a reader of its times must know, such as a setting that could not be reset.
+        busy_ns: what all samples so far let the device run, nanoseconds.
     """
 
     name: str
     states: tuple[str, ...]
     notes: list[str]
+    busy_ns: float
 
     def prepare(self, work: Work) -> Any:
         """Do all that is needed once, such as compiling or capturing; returns what `sample` takes."""
@@ -91,6 +93,7 @@ class HostClock:
 
     def __init__(self) -> None:
         self.notes: list[str] = []
+        self.busy_ns = 0.0
 
     def prepare(self, work: Work) -> Work:
         work.call()
@@ -103,7 +106,9 @@ class HostClock:
         prepared.reset()
         start = time.perf_counter_ns()
         prepared.call()
-        return Sample(float(time.perf_counter_ns() - start))
+        ns = float(time.perf_counter_ns() - start)
+        self.busy_ns += ns
+        return Sample(ns)
 
     def host(self, prepared: Work) -> HostTime:
         return HostTime(self.sample(prepared).ns)

@@ -36,6 +36,24 @@ def load_kernel(source: Source) -> Any:
     return loaded(source, Shape(), int(cupy.cuda.runtime.getDevice()))
 
 
+def captured(stream: Any, call: Call, calls: int) -> Call:
+    """A graph of calls, captured on CuPy's current stream and loaded onto the device; returns what replays it there.
+
+    Raises:
+        cupy.cuda.runtime.CUDARuntimeError: the call does what no capture may.
+    """
+    stream.begin_capture()
+    try:
+        _repeat(call, calls)
+    except BaseException:
+        stream.end_capture()
+        raise
+    graph = stream.end_capture()
+    graph.upload(stream)
+    stream.synchronize()
+    return lambda: graph.launch(stream)
+
+
 @dataclass(frozen=True)
 class Prepared:
     """A work, ready to be sampled.
@@ -63,8 +81,8 @@ class GraphClock:
     could wait for the held device; and the hold ends by itself after `HOLD_NS`, which makes the sample a faulty one.
 
     A hot sample is the mean of calls that last about `SAMPLE_NS` together, so that what the events and the graph's
-    start add stays below a per cent. A cold one is a single call, after a buffer of twice the L2 cache's size was
-    overwritten.
+    start add stays below a per cent; one more call runs in front of them. A cold one is a single call, after a buffer
+    of twice the L2 cache's size was overwritten.
 
     Stamps of all SMs before and after tell the SM clock, outside of the events.
 
@@ -82,6 +100,7 @@ class GraphClock:
         cupy = module or importlib.import_module("cupy")
         self._cupy = cupy
         self.notes: list[str] = []
+        self.busy_ns = 0.0
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._start, self._stop = cupy.cuda.Event(), cupy.cuda.Event()
         attributes = cupy.cuda.Device().attributes
@@ -125,25 +144,11 @@ class GraphClock:
             once = min(self._sample(work.call).ns for _ in range(2))
             calls = max(1, min(self.MOST_CALLS, round(self.SAMPLE_NS / once)))
             try:
-                many, one = self._captured(work.call, calls), self._captured(work.call, 1)
+                many, one = (captured(self._stream, work.call, count) for count in (calls, 1))
             except self._cupy.cuda.runtime.CUDARuntimeError as error:
                 self.notes.append(f"{work.name or 'a call'} is timed without a graph: it cannot be captured ({error})")
                 return Prepared(work, lambda: _repeat(work.call, calls), calls, work.call, captured=False)
             return Prepared(work, many, calls, one, captured=True)
-
-    def _captured(self, call: Call, calls: int) -> Call:
-        """A graph of calls, loaded onto the device; returns what replays it."""
-        stream = self._stream
-        stream.begin_capture()
-        try:
-            _repeat(call, calls)
-        except BaseException:
-            stream.end_capture()
-            raise
-        graph = stream.end_capture()
-        graph.upload(stream)
-        stream.synchronize()
-        return lambda: graph.launch(stream)
 
     @contextlib.contextmanager
     def _range(self, name: str) -> Iterator[None]:
@@ -164,13 +169,15 @@ class GraphClock:
         with self._stream, self._range(f"{prepared.work.name}, {l2}"):
             prepared.work.reset()
             if l2 == "hot":
-                found = self._sample(prepared.many)
+                # One call in front, untimed: the first timed one follows its like, as the others do.
+                found = self._sample(prepared.many, before=prepared.one)
+                self.busy_ns += found.ns / prepared.calls
                 return Sample(found.ns / prepared.calls, found.sm_mhz, found.fault)
             self._reset_persisting()
             return self._sample(prepared.one, flush=True)
 
-    def _sample(self, enqueue: Call, flush: bool = False) -> Sample:
-        """The time between two events around what `enqueue` enqueues, on the current stream."""
+    def _sample(self, enqueue: Call, flush: bool = False, before: Call = lambda: None) -> Sample:
+        """The time between two events around what `enqueue` enqueues, behind `before`, on the current stream."""
         half = 2 * MOST_SMS
         self._stamps[:], self._flags[:] = 0, 0
         if flush:
@@ -178,6 +185,7 @@ class GraphClock:
         flags = self._flags.ctypes.data
         self._hold((1,), (1,), (np.uintp(flags), np.uintp(flags + 4), np.uint64(HOLD_NS)))
         try:
+            before()
             self._stamp_now(self._stamps[:half])  # behind the hold, under which a card runs faster than under work
             self._start.record(self._stream)
             enqueue()
@@ -187,6 +195,7 @@ class GraphClock:
             self._flags[0] = 1
         self._stream.synchronize()
         ns = float(self._cupy.cuda.get_elapsed_time(self._start, self._stop)) * 1e6
+        self.busy_ns += ns
         fault = "the hold ended by its time limit, before the call was enqueued" if self._flags[1] else ""
         return Sample(ns, sm_clock(self._stamps[:half], self._stamps[half:]), fault)
 

@@ -259,6 +259,24 @@ class Canary(Struct, frozen=True, kw_only=True):
     times: Annotated[Times, Meta(description="its samples, hot")]
 
 
+class Cost(Struct, frozen=True, kw_only=True):
+    """What the run cost until its record was written, and for how much of that the device worked."""
+
+    wall_s: Annotated[Seconds, Meta(description="since the process was started, seconds")]
+    timed_s: Annotated[Seconds, Meta(description="of these, what the calls of all samples ran, by the timer")]
+    checks_s: Annotated[
+        Seconds, Meta(description="what the device took for the checks, by events around what was enqueued for each")
+    ]
+    nvml_share: Annotated[
+        float | None, Meta(description="share of `wall_s` in which a kernel ran, as NVML sampled it")
+    ] = None
+
+    @property
+    def share(self) -> float:
+        """Share of the wall time in which the device worked."""
+        return (self.timed_s + self.checks_s) / self.wall_s if self.wall_s else 0.0
+
+
 class Ceilings(Struct, frozen=True, kw_only=True):
     """Peak rates of a card: measured once, then kept in `results/ceilings/<gpu_key>.json`. Null: not known."""
 

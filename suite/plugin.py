@@ -302,6 +302,9 @@ def _write_counts(terminalreporter: Any, run: Run) -> None:
     if left:
         words.append(f"{left} not reached")
     terminalreporter.write_line(f"{len(run.planned)} cases: {', '.join(words) or 'none measured'}")
+    cost = run.cost()
+    nvml = "" if cost.nvml_share is None else f"; a kernel ran for {cost.nvml_share:.0%}, says NVML"
+    terminalreporter.write_line(f"{cost.wall_s:.1f} s, of which the device worked {cost.share:.0%}{nvml}")
     unmeasured = Counter(case.reason for case in run.cases if case.outcome == "not measured")
     for reason, count in unmeasured.most_common(5):
         terminalreporter.write_line(f"not measured, {count} cases: {reason}")

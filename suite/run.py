@@ -15,6 +15,7 @@ from kernels.inputs import make
 from kernels.reference import reference
 from suite import canary, checks, quality, timing
 from suite.clock import Clock, HostClock, Work
+from suite.cost import Busy, process_age
 from suite.cuda_clock import GraphClock
 from suite.environment import Nvml, collect
 from suite.facts import (
@@ -23,6 +24,7 @@ from suite.facts import (
     Case,
     Ceilings,
     Clocks,
+    Cost,
     Determinism,
     Environment,
     Group,
@@ -111,6 +113,10 @@ class Run:
     _inputs: dict[str, Problem] = field(default_factory=dict)
     _truths: dict[Any, Any] = field(default_factory=dict)
     _timed: dict[Item, Speed] = field(default_factory=dict)
+    _checks: Busy = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._checks = Busy(self.options.platform)
 
     @classmethod
     def start(cls, options: Options) -> Run:
@@ -148,8 +154,20 @@ class Run:
         """The card now; empty on the host."""
         return self.nvml.look() if self.nvml else Look()
 
+    def cost(self) -> Cost:
+        """What the run has cost so far."""
+        wall = process_age()
+        return Cost(
+            wall_s=wall,
+            timed_s=self.clock.busy_ns * 1e-9,
+            checks_s=self._checks.seconds,
+            nvml_share=self.nvml.busy_share(wall) if self.nvml else None,
+        )
+
     def add(self, case: Case) -> None:
         self.cases.append(case)
+        if self.nvml:
+            self.nvml.watch()
         self.save(self)
 
     # What the cases need
@@ -233,14 +251,19 @@ class Run:
     def _check_accuracy(self, item: Item) -> Accuracy:
         problem = self.problem(item.family, item.tokens)
         self.progress(f"accuracy of {item.recurrence} at {item.tokens} tokens")
-        truth = self._truth(item.against, item.family, item.tokens)
-        result = recurrence(item.recurrence)(problem)
-        return checks.accuracy(item.recurrence, item.against, problem, item.family, result, truth)
+        with self._checks.span():
+            truth = self._truth(item.against, item.family, item.tokens)
+            result = recurrence(item.recurrence)(problem)
+            return checks.accuracy(item.recurrence, item.against, problem, item.family, result, truth)
 
-    def _check_determinism(self, item: Item, reruns: int | None = None) -> Determinism:
+    def _check_determinism(self, item: Item, gate: bool = False) -> Determinism:
+        """All reruns and the digests; or, before a case is timed, a few reruns alone."""
         problem = self.problem(item.family, item.tokens)
-        reruns = reruns or self.options.plan.reruns
-        return checks.determinism(recurrence(item.recurrence), problem, item.family, reruns, self.progress)
+        reruns = GATE_RERUNS if gate else self.options.plan.reruns
+        one = recurrence(item.recurrence)
+        return checks.determinism(
+            one, problem, item.family, reruns, self.progress, digests=not gate, busy=self._checks.span()
+        )
 
     def _time(self, item: Item) -> Speed:
         if reason := self._red(item):
@@ -270,7 +293,7 @@ class Run:
         here: list[Accuracy | Determinism] = []
         if against != item.recurrence:
             here.append(self._check_accuracy(Item("accuracy", item.recurrence, item.tokens, item.family, against)))
-        here.append(self._check_determinism(item, GATE_RERUNS))
+        here.append(self._check_determinism(item, gate=True))
         for case in here:
             if case.outcome == "red":
                 return f"no time: {case.reason}"
@@ -319,7 +342,9 @@ class Run:
             before=sampled.before,
             after=sampled.after,
         )
-        return msgspec.structs.replace(group, reasons=quality.judge_group(group, self.options.plan.bounds))
+        return msgspec.structs.replace(
+            group, reasons=quality.judge_group(group, self.options.plan.bounds, sampled.steady)
+        )
 
     def _speed(self, item: Item, place: int, twin: int, sampled: timing.Sampled, group: Group) -> Speed:
         """The case at a place of the group: its times, unless they cannot be, and whether they can be relied on."""

@@ -16,7 +16,10 @@ import numpy as np
 from suite.clock import Clock, HostTime, Sample
 from suite.statistics import median_interval
 
-CLOCK_EVENT = 0.01
+CLOCK_EVENT = "clock event"
+"""What the reason of a sample begins with that was dropped for its SM clock."""
+
+CLOCK_AWAY = 0.01
 """A sample whose SM clock is farther than this from the median of the same recurrence's does not count: its seconds are
 those of another clock. Recurrences differ: under the load of tensor cores an H200 runs at 1.73 GHz, else up to 1.98."""
 
@@ -183,7 +186,7 @@ def _set_apart(taken: Sequence[Taken]) -> None:
         if not one.mhz.size:
             continue
         usual = float(np.median(one.mhz))
-        away = [s.sm_mhz is not None and abs(s.sm_mhz / usual - 1) > CLOCK_EVENT for s in one.samples]
+        away = [s.sm_mhz is not None and abs(s.sm_mhz / usual - 1) > CLOCK_AWAY for s in one.samples]
         if not any(away):
             continue
         # The samples at the usual clock say what its seconds and cycles are; all of them where none is.
@@ -200,7 +203,7 @@ def _clock_event(sample: Sample, usual_mhz: float, usual_ns: float) -> str:
     seconds = sample.ns / usual_ns - 1
     cycles = (1 + seconds) * sample.sm_mhz / usual_mhz - 1
     return (
-        f"clock event: {sample.sm_mhz:,.0f} MHz, the others {usual_mhz:,.0f}; "
+        f"{CLOCK_EVENT}: {sample.sm_mhz:,.0f} MHz, the others {usual_mhz:,.0f}; "
         f"{seconds:+.1%} in seconds, {cycles:+.1%} in cycles"
     )
 

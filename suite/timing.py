@@ -10,7 +10,7 @@ from typing import Any
 from suite import quality, sampling
 from suite.clock import Clock, HostTime, Work
 from suite.facts import Canary, Dropped, Host, Look, Times
-from suite.sampling import Taken, Warmup
+from suite.sampling import CLOCK_EVENT, Taken, Warmup
 from suite.statistics import median_interval
 
 Now = Callable[[], float]
@@ -41,6 +41,13 @@ class Sampled:
     after: Look = field(default_factory=Look)
 
     @property
+    def steady(self) -> bool:
+        """Whether every sample has an SM clock and none was dropped for another one."""
+        every = [*self.hot, *self.cold]
+        away = any(CLOCK_EVENT in reason for one in every for _, reason in one.dropped)
+        return not away and all(s.sm_mhz is not None for one in every for s in one.samples)
+
+    @property
     def clock_spread(self) -> tuple[float | None, float | None]:
         """(median SM clock in MHz, its relative spread) of the hot samples."""
         return quality.clock_spread(self.hot)
@@ -66,22 +73,14 @@ def sample(
         now: a monotonic clock, seconds.
     """
     prepared = [clock.prepare(work) for work in works]
-    before, start = look(), now()
+    before, start, ran = look(), now(), clock.busy_ns
     warmup = sampling.warm_up(clock, prepared, hot, "hot", now)
     hot_taken = sampling.take(clock, prepared, hot, "hot", now)
     cold_taken = sampling.take(clock, prepared, cold, "cold", now) if "cold" in clock.states else []
-    wall = now() - start
+    wall, device = now() - start, (clock.busy_ns - ran) * 1e-9
     hosts = [sampling.host_time(clock, one, host_times) for one in prepared] if host_times else []
     calls = [clock.calls(one) for one in prepared]
-    ran = [_ran_ns(one) * n for one, n in zip(hot_taken, calls, strict=True)]
-    # The warm-up's samples are not kept; they are as long as those that are.
-    warm = sum(ran) * warmup.samples / max(1, sum(len(one.samples) + len(one.dropped) for one in hot_taken))
-    device = (sum(ran) + warm + sum(map(_ran_ns, cold_taken))) * 1e-9
-    return Sampled(hot_taken, cold_taken, hosts, calls, warmup, wall, min(device, wall), before, look())
-
-
-def _ran_ns(taken: Taken) -> float:
-    return sum(one.ns for one in taken.samples) + sum(one.ns for one, _ in taken.dropped)
+    return Sampled(hot_taken, cold_taken, hosts, calls, warmup, wall, device, before, look())
 
 
 def times(taken: Taken, calls: int) -> Times:

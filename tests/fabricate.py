@@ -12,6 +12,7 @@ from results.schema import (
     Canary,
     Ceilings,
     Clocks,
+    Cost,
     Determinism,
     Environment,
     Group,
@@ -181,6 +182,7 @@ def measured(tokens: tuple[int, ...] = (32, 2048), **overrides: Any) -> Record:
         "cases": (accuracy(), determinism(), *cases),
         "groups": tuple(group(tokens=number) for number in tokens),
         "canaries": canaries(),
+        "cost": Cost(wall_s=27.0, timed_s=8.1, checks_s=9.45, nvml_share=0.62),
         "ceilings": Ceilings(
             fma_flops=6.1e13, copy_bytes_per_s=4.2e12, tensor_flops=1.07e15, l2_bytes=62_914_560, measured="2026-11-30"
         ),

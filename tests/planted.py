@@ -1,4 +1,4 @@
-"""A kernel that is slower by a known share, to see whether the suite finds it, and what it says of an unchanged one.
+"""A recurrence that is slower by a known share: does the suite find it, and what does it say of an unchanged one?
 
 A plugin, which adds the recurrence `sequential-planted`, and the count of what was found:
 
@@ -10,6 +10,7 @@ A plugin, which adds the recurrence `sequential-planted`, and the count of what 
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -19,60 +20,47 @@ from typing import Any
 
 import numpy as np
 
-from kernels import Problem, Recurrence, Shape, register
-from kernels.compile import CUDA_SOURCES, SEQUENTIAL, compile_source
+from kernels import Problem, Recurrence, recurrence, register
+from kernels.compile import compile_source
 from kernels.detect import gpu
 from results.night import change, nights, speeds
 from results.schema import Record
 from results.store import default_root, load
 
 NAME, SHARE = "sequential-planted", 50
-"""The variant waits, once it is done, for a fiftieth of what it took: 2 %."""
+"""The variant is the plain kernel and then a wait for a fiftieth of what it took: 2 %, and two short launches more."""
 
-BEGIN, END = "    __shared__ __align__(16) Batch stage[2];\n", "\n}\n"
-
-
-def source(share: int = SHARE) -> str:
-    """The sequential kernel with the wait."""
-    text = (CUDA_SOURCES / SEQUENTIAL.file).read_text()
-    if text.count(BEGIN) != 1 or not text.endswith(END):
-        raise ValueError(f"{SEQUENTIAL.file} has changed; say anew where the wait goes")
-    wait = f"""\
-    const long long took = clock64() - began;
-    while (clock64() - began < took + took / {share}) {{
-    }}"""
-    return text.replace(BEGIN, f"    const long long began = clock64();\n{BEGIN}").removesuffix(END) + f"\n{wait}{END}"
+FILE = Path(__file__).with_suffix(".cu")
 
 
-def cubin(arch: int, shape: Shape, share: int = SHARE) -> Any:
-    """The machine code of the variant."""
-    with tempfile.TemporaryDirectory() as folder:
-        for header in CUDA_SOURCES.glob("*.cuh"):
-            (Path(folder) / header.name).write_text(header.read_text())
-        file = Path(folder) / "planted.cu"
-        file.write_text(source(share))
-        return compile_source(file, arch, SEQUENTIAL.defines(shape))
+def cubin(arch: int) -> Any:
+    """The machine code of the two kernels around the plain one."""
+    return compile_source(FILE, arch, {})
 
 
-_kernels: dict[Shape, Any] = {}
-
-
-def enqueue(problem: Problem, out: Any, state: Any) -> None:
-    """As `sequential`, with the wait; see `kernels.registry.Enqueue`."""
+@functools.cache
+def kernels() -> tuple[Any, Any, Any]:
+    """The kernel in front, the one behind, and where the first leaves the time for the second."""
     import cupy
 
     from kernels.gpu import current_facts
 
-    shape = problem.shape
-    if shape not in _kernels:
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "planted.cubin"
-            file.write_bytes(cubin(current_facts().compute_capability, shape).code)
-            _kernels[shape] = cupy.RawModule(path=str(file)).get_function(SEQUENTIAL.entry)
-            _kernels[shape].compile()
-    blocks = shape.key_heads * (shape.group // SEQUENTIAL.heads(shape)) * 4
-    arguments = (problem.qkv, problem.gate, problem.beta, state, out, np.int32(problem.tokens))
-    _kernels[shape]((blocks,), (128,), arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "planted.cubin"
+        file.write_bytes(cubin(current_facts().compute_capability).code)
+        module = cupy.RawModule(path=str(file))
+        begin, wait = (module.get_function(name) for name in ("planted_begin", "planted_wait"))
+        begin.compile()
+        wait.compile()
+    return begin, wait, cupy.zeros(1, cupy.uint64)
+
+
+def enqueue(problem: Problem, out: Any, state: Any) -> None:
+    """As `sequential`, with the wait; see `kernels.registry.Enqueue`."""
+    begin, wait, began = kernels()
+    begin((1,), (1,), (began,))
+    recurrence("sequential").enqueue(problem, out, state)
+    wait((1,), (1,), (began, np.uint64(SHARE)))
 
 
 def count(records: Sequence[Record], tokens: int = 2048) -> str:

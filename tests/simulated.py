@@ -79,6 +79,7 @@ class Device:
     notes: list[str] = field(default_factory=list)
     order: list[str] = field(default_factory=list)
     time: float = 0.0
+    busy_ns: float = 0.0
 
     def __post_init__(self) -> None:
         self._rng = np.random.default_rng(self.seed)
@@ -101,6 +102,7 @@ class Device:
         ns *= self.outliers[1] if self._rng.random() < self.outliers[0] else 1.0
         ns += cost.cold_ns if l2 == "cold" else 0.0
         self.order.append(name)
+        self.busy_ns += ns * self.calls(prepared, l2)
         self.time += ns * 1e-9 * self.calls(prepared, l2) + self.overhead_s
         return Sample(ns, None if self.blind else mhz, cost.fault)
 
@@ -121,6 +123,12 @@ class Device:
         return next((value for start, end, value in spans if start <= self.time < end), otherwise)
 
     # NVML
+
+    def watch(self, now: bool = False) -> None:
+        pass
+
+    def busy_share(self, seconds: float) -> float | None:
+        return None
 
     def clocks(self) -> Clocks:
         held = self._held(self.throttled, 0.0)

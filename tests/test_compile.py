@@ -12,6 +12,7 @@ from kernels import Shape
 from kernels.compile import (
     CANARY_COPY,
     CANARY_FMA,
+    COMPARE,
     CUDA_SOURCES,
     HOLD,
     PREPARE,
@@ -57,6 +58,7 @@ BLOCKS = {  # threads of a block, and blocks that must fit an SM
     HOLD: lambda heads, arch: (1, 1),
     CANARY_FMA: lambda heads, arch: (256, 4 if arch == 75 else 6),
     CANARY_COPY: lambda heads, arch: (256, 4 if arch == 75 else 6),
+    COMPARE: lambda heads, arch: (256, 4),
 }
 WGMMA = [source for source in TENSOR_SOURCES if source.only_arch]
 

@@ -37,7 +37,7 @@ def test_a_hot_sample_is_the_mean_of_calls_that_last_a_while_together(device: De
     sample = clock.sample(ready)
     assert sample.ns == pytest.approx(20_000.0)
     assert sample.fault == ""
-    begin = ["[some, 32 tokens, hot", "reset", "hold", "stamp"]
+    begin = ["[some, 32 tokens, hot", "reset", "hold", "call", "stamp"]
     assert device.log == [*begin, *["call"] * 20, "stamp", "]"]
 
 

@@ -16,7 +16,7 @@ from results.keep import Keeper
 from results.store import load
 from suite import checks, options, timing
 from suite.environment import collect
-from suite.facts import Ceilings, Speed
+from suite.facts import Ceilings, Clocks, Look, Speed
 from suite.options import Options
 from suite.run import Item, Run, items
 from tests.simulated import Cost, Device, with_bit_flips, work
@@ -79,6 +79,27 @@ def test_the_twin_is_the_baseline_in_the_same_alternation(measure: Measure) -> N
     assert group.aa_low <= group.aa_ratio <= group.aa_high
     assert len(group.twin.samples_ns) == 30
     assert 0.6 < group.device_s / group.wall_s <= 1.0
+
+
+def test_a_lower_clock_that_is_steady_is_no_throttling_though_nvml_counts_time(measure: Measure) -> None:
+    class Loaded(Device):
+        def look(self) -> Look:
+            return Look(clocks=Clocks(throttle=""), others=0, throttled_ns=round(self.time * 1e9))
+
+    _, cases = measure(Loaded(COSTS | {"host-chunked": Cost(990_000.0, load=0.87)}))
+    assert [case.outcome for case in cases] == ["green", "green"]
+    _, cases = measure(Loaded(COSTS, blind=True))
+    assert {case.outcome for case in cases} == {"inconclusive"}
+
+
+def test_the_run_tells_what_it_cost_and_the_devices_share(measure: Measure) -> None:
+    device = Device(COSTS)
+    run, _ = measure(device)
+    cost = run.cost()
+    assert cost.timed_s == pytest.approx(device.busy_ns * 1e-9)
+    assert cost.timed_s > sum(one.device_s for one in run.groups) > 0
+    assert 0 < cost.wall_s < 3600
+    assert cost.share == pytest.approx((cost.timed_s + cost.checks_s) / cost.wall_s)
 
 
 def test_the_canaries_run_before_and_after_and_tell_a_slower_machine(measure: Measure) -> None:
