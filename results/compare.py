@@ -222,9 +222,9 @@ def _compare(
     history = _history(series, method, members)
     spread = _spread([tonight, history])
     machine = _machine(series, group, used)
-    cases = judge(tonight, baseline, history, spread, list(machine.values()), asked.rules)
     moved = {name: one for name, one in machine.items() if one.verdict != "same"}
-    past = trail(series, method, place, own["gpu_uuid"] if used.own_card and isinstance(own["gpu_uuid"], str) else None)
+    cases = judge(tonight, baseline, history, spread, list(machine.values()), asked.rules)
+    past = trail(series, method, place, _text(own["gpu_uuid"]) if used.own_card else None)
     if used.own_card and not moved:
         rose = looks(past, past.quiet(used.runs, used.since), spread, asked.rules)
         cases = worst_first(with_levels(cases, rose, asked.rules))
@@ -233,17 +233,11 @@ def _compare(
         cases = with_causes(cases, _plain(base), _plain(own))
     state, said = _state(root, found, series, method, every, asked)
     partial = [str(name) for name in group[group["status"] != "complete"]["run_id"]]
-    notes = [*used.notes, *_notes(group, partial, cases)]
-    notes += [
-        f"the canary {name} is {one.verdict}, so that the machine is not as it was: {one.reason}"
-        for name, one in moved.items()
-    ]
-    code = _code(cases, state, partial, problems, asked.allow_new)
     widest = max((spread(int(n)) for n in tonight["tokens"].unique()), default=0.0)
     return Comparison(
         state=state,
         said=said,
-        exit_code=code,
+        exit_code=_code(cases, state, partial, problems, asked.allow_new),
         gpu_key=key,
         method_id=method,
         run_id=subject,
@@ -259,7 +253,7 @@ def _compare(
         crossovers=tuple(track(_one_each(tonight), _named(used, history), asked.dispatch, min(widest, 0.05))),
         changes=tuple(steps(past)),
         environment=_environment(runs, used, own),
-        notes=tuple(notes),
+        notes=(*used.notes, *_notes(group, partial, cases, moved)),
         problems=problems,
     )
 
@@ -418,7 +412,9 @@ def _code(cases: Sequence[Case], state: str, partial: Sequence[str], problems: S
     return FINE if any(case.verdict in JUDGED for case in cases) else NOTHING
 
 
-def _notes(group: pd.DataFrame, partial: Sequence[str], cases: Sequence[Case]) -> list[str]:
+def _notes(
+    group: pd.DataFrame, partial: Sequence[str], cases: Sequence[Case], moved: Mapping[str, Judged]
+) -> list[str]:
     found = [f"{name} is partial: it was stopped, or cases failed to run" for name in partial]
     if suspects := sum(case.suspect for case in cases):
         told = "1 case seems" if suspects == 1 else f"{suspects} cases seem"
@@ -427,6 +423,8 @@ def _notes(group: pd.DataFrame, partial: Sequence[str], cases: Sequence[Case]) -
     found += [f"the card held its clocks back: {one}" for one in held]
     if group["dirty"].fillna(False).any():
         found.append("the source differs from its commit (dirty)")
+    for name, one in moved.items():
+        found.append(f"the canary {name} is {one.verdict}, so that the machine is not as it was: {one.reason}")
     return found
 
 

@@ -14,17 +14,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from results.judging_cause import Cause, cause
 from results.judging_changes import Change, Drift, change_points, drift, suspected
 
 __all__ = [
-    "Cause",
     "Change",
     "Drift",
     "Judged",
     "Series",
     "Thresholds",
-    "cause",
     "change_points",
     "control",
     "drift",

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from results.judging_changes import Change
-
 SOURCE = ("source", "commit")
 """What names the source, the better one first: a commit may leave the source of a kernel as it is."""
 CODE = ("machine_code", "fingerprint")
@@ -36,24 +34,6 @@ class Cause:
     commits: tuple[str | None, str | None]
     reason: str
     canary: bool = False
-
-
-def cause(change: Change, runs: Sequence[Mapping[str, object]], canaries: Sequence[Change] = ()) -> Cause:
-    """Say what changed between the last run that has the old level for certain and the first that has the new one.
-
-    Args:
-        change: of the values of these runs.
-        runs: what is known of each run, see `between`.
-        canaries: changes of the canaries over the same runs.
-
-    Raises:
-        ValueError: the change is not within the runs.
-    """
-    if not 1 <= change.low <= change.index <= change.high < len(runs):
-        raise ValueError(f"the change is of runs {change.low} to {change.high}, and there are {len(runs)} runs")
-    shared = [one for one in canaries if one.low <= change.high and change.low <= one.high]
-    moved = any((one.after > one.before) == (change.after > change.before) for one in shared)
-    return between(runs[change.low - 1], runs[change.high], moved)
 
 
 def between(before: Mapping[str, object], after: Mapping[str, object], canary: bool = False) -> Cause:

@@ -31,7 +31,6 @@ class Moved:
         p: of chance, that of the clearest of the steps.
         low, high: places of the history between which the level moved: the last value of the old level for certain is
             `low - 1`, the first one of the new level for certain `high`.
-        changes: the steps, none of a drift.
     """
 
     kind: str
@@ -40,7 +39,6 @@ class Moved:
     p: float
     low: int
     high: int
-    changes: tuple[Change, ...] = ()
 
     @property
     def ratio(self) -> float:
@@ -66,7 +64,7 @@ def moved(
         found = Moved("drift", creep.before, creep.after, creep.p, max(creep.start, 1), len(values) - 1)
     elif rising:
         p = min(one.p for one in rising)
-        found = Moved("step", rising[0].before, rising[-1].after, p, rising[0].low, rising[-1].high, tuple(rising))
+        found = Moved("step", rising[0].before, rising[-1].after, p, rising[0].low, rising[-1].high)
     if found is None or found.ratio - 1 < floor or values[-1] <= math.sqrt(found.before * found.after):
         return None
     return found

@@ -54,7 +54,7 @@ def looks(found: Trail, nights: np.ndarray, aa: Callable[[int], float], rules: R
         moved = risen(line.values, rules.of(rule_name(name, tokens)), aa(tokens)) if line.key in rising else None
         if moved is not None:
             ends = [str(found.nights[line.at[place]]["run_id"]) for place in (moved.low - 1, moved.high)]
-            why = cause_of(found, line, (moved.low, moved.high), True, canaries)
+            why = cause_of(found, line, (moved.low, moved.high), moved.ratio, canaries)
             said[line.key] = Look(moved, why, (ends[0], ends[1]))
         elif line.key in doubtful or (line.key in rising and suspected(line.values, RECENT)):
             said[line.key] = Look()

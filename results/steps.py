@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from results.builds import facts
-from results.judging import DEFAULT, band
+from results.judging import DEFAULT, band, explained
 from results.judging_cause import Cause, between
 from results.judging_changes import ALPHA, RECENT, change_points, drift, strongest
 from results.judging_level import LOOK_BACK
@@ -180,34 +181,39 @@ def clear(lines: Sequence[Line], p: float) -> list[Line]:
 
 @dataclass(frozen=True)
 class Interval:
-    """Nights between which the level of a canary changed, as of a `Change`, and whether it rose."""
+    """Nights between which the level of a canary changed, as of a `Change`, and its ratio there."""
 
     low: int
     high: int
-    up: bool
+    ratio: float
+
+    def accounts_for(self, low: int, high: int, ratio: float) -> bool:
+        """Whether it is in the same place and direction as another change, and large enough to explain it."""
+        same = self.low <= high and low <= self.high and (self.ratio > 1) == (ratio > 1)
+        return same and abs(math.log(ratio)) <= float(explained(self.ratio, DEFAULT.percent / 100))
 
 
 def changed(lines: Sequence[Line]) -> list[Interval]:
     """The steps of the canaries."""
     return [
-        Interval(int(line.at[one.low]), int(line.at[one.high]), one.after > one.before)
+        Interval(int(line.at[one.low]), int(line.at[one.high]), one.ratio)
         for line in clear(lines, ALPHA)
         for one in change_points(line.values)
     ]
 
 
-def cause_of(found: Trail, line: Line, ends: tuple[int, int], up: bool, canaries: Sequence[Interval]) -> Cause:
+def cause_of(found: Trail, line: Line, ends: tuple[int, int], ratio: float, canaries: Sequence[Interval]) -> Cause:
     """What changed where a line's level did.
 
     Args:
         found: the nights.
         line: over these.
         ends: the first value that may have the new level, and the first that has it for certain.
-        up: whether it rose.
+        ratio: the later level over the earlier one.
         canaries: their steps.
     """
     low, high = int(line.at[ends[0]]), int(line.at[ends[1]])
-    moved = any(one.low <= high and low <= one.high and one.up == up for one in canaries)
+    moved = any(one.accounts_for(low, high, ratio) for one in canaries)
     name = line.key[0] if line.key[0] in CANARIES else line.key[1]
     return between(*facts(found.nights[int(line.at[ends[0] - 1])], found.nights[high], name), moved)
 
@@ -228,12 +234,12 @@ def _of(found: Trail, line: Line, recent: int, canaries: Sequence[Interval]) -> 
     creep = drift(line.values)
     if creep is not None:
         start = max(creep.start, 1)
-        why = cause_of(found, line, (start, len(names) - 1), creep.after > creep.before, canaries)
+        why = cause_of(found, line, (start, len(names) - 1), creep.after / creep.before, canaries)
         ends = names[creep.start], names[-1]
         told = f"it creeps since {names[creep.start]}; {why.reason}"
         yield Step(line.what, "drift", creep.after / creep.before, creep.p, *ends, why.commits, why.kind, told)
     for one in change_points(line.values):
         if one.high >= len(names) - recent:
-            why = cause_of(found, line, (one.low, one.high), one.after > one.before, canaries)
+            why = cause_of(found, line, (one.low, one.high), one.ratio, canaries)
             ends = names[one.low - 1], names[one.high]
             yield Step(line.what, "step", one.after / one.before, one.p, *ends, why.commits, why.kind, why.reason)

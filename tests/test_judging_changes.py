@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from results.judging_cause import cause
-from results.judging_changes import ALPHA, Change, change_points, drift, strongest, suspected
+from results.judging_cause import between
+from results.judging_changes import ALPHA, change_points, drift, strongest, suspected
+from results.steps import Interval, Line, Trail, cause_of
 
 
 def history(steps: dict[int, float], n: int = 90, noise: float = 0.01, seed: int = 1, outliers: int = 0) -> np.ndarray:
@@ -176,27 +177,40 @@ RUN = {"commit": "a", "machine_code": "m", "driver": "570", "cupy": "13", "nvrtc
     ],
 )
 def test_what_changed(after: dict[str, Any], kind: str, words: str) -> None:
-    runs = [RUN] * 5 + [RUN | after] * 5
-    found = cause(Change(5, 1.0, 1.1, 1e-9, 5, 5), runs)
+    found = between(RUN, RUN | after)
     assert (found.kind, words in found.reason) == (kind, True), found
     assert found.commits == ("a", (RUN | after)["commit"])
+    assert between(RUN, RUN | after, canary=True).kind == "machine"
+
+
+LINE = Line(("speed", "chunked"), "speed of chunked", np.array([0, 2, 3, 5, 6, 7, 9]), np.ones(7))
+"""Over ten nights, three of which do not have it."""
 
 
 def test_an_uncertain_place_takes_all_that_changed_within() -> None:
-    runs = [RUN] * 4 + [RUN | {"commit": "b"}] * 2 + [RUN | {"commit": "c", "driver": "580"}] * 4
-    found = cause(Change(5, 1.0, 1.1, 1e-9, 4, 6), runs)
+    runs = [RUN] * 3 + [RUN | {"commit": "b"}] * 2 + [RUN | {"commit": "c", "driver": "580"}] * 5
+    found = cause_of(Trail(tuple(runs), (), (), ()), LINE, (2, 4), 1.1, [])
     assert found.commits == ("a", "c")
     assert found.changed["driver"] == ("570", "580")
 
 
-def test_a_canary_that_changed_there_is_the_machine() -> None:
-    change, runs = Change(5, 1.0, 1.1, 1e-9, 4, 6), [RUN] * 5 + [RUN | {"machine_code": "n", "source": "t"}] * 5
-    assert cause(change, runs).kind == "source"
-    assert cause(change, runs, [Change(6, 2.0, 2.2, 1e-9, 6, 7)]).kind == "machine"
-    assert cause(change, runs, [Change(6, 2.0, 1.8, 1e-9, 6, 7)]).kind == "source"
-    assert cause(change, runs, [Change(8, 2.0, 2.2, 1e-9, 7, 8)]).kind == "source"
-
-
-def test_a_change_of_other_runs_is_refused() -> None:
-    with pytest.raises(ValueError, match="there are 3 runs"):
-        cause(Change(5, 1.0, 1.1, 1e-9, 4, 6), [RUN] * 3)
+@pytest.mark.parametrize(
+    ("low", "high", "ratio", "accounts"),
+    [
+        (6, 7, 1.1, True),
+        (2, 3, 1.1, True),
+        (7, 8, 1.1, False),  # later
+        (1, 2, 1.1, False),  # earlier
+        (5, 5, 1 / 1.1, False),  # the other way
+        (5, 5, 1.05, True),
+        (5, 5, 1.03, False),  # too little for twice as much and the floor of 2 %
+    ],
+)
+def test_a_canary_that_changed_there_by_enough_is_the_machine(
+    low: int, high: int, ratio: float, accounts: bool
+) -> None:
+    runs = [RUN] * 5 + [RUN | {"machine_code": "n", "source": "t"}] * 5
+    nights = Trail(tuple(runs), (), (), ())
+    found = cause_of(nights, LINE, (2, 4), 1.1, [Interval(low, high, ratio)])  # of the nights 3 to 6
+    assert found.canary == accounts
+    assert (found.kind == "machine") == accounts

@@ -148,6 +148,16 @@ def test_a_rise_that_a_canary_shows_as_well_is_the_machine(tmp_path: Path) -> No
     assert all("that of a canary as well: the machine, not the code" in case.reason for case in rose)
 
 
+def test_a_canary_that_rose_by_far_less_excuses_nothing(tmp_path: Path) -> None:
+    found = years(tmp_path, 1.07, canaries=canaries(3.3e5 * 1.008, 3.31e5 * 1.008))
+    assert any(step.what.startswith("canary fma") for step in found.changes)
+    again = settled(tmp_path, 1.07)
+    rose = [step for step in again.changes if step.what.startswith("speed of chunked")]
+    assert rose
+    assert not any("canary" in step.reason for step in rose)
+    assert again.exit_code == 1
+
+
 def test_an_error_within_its_limit_that_rose_is_told_and_wakes_nobody(tmp_path: Path) -> None:
     for number in range(40):
         error = 3.2e-7 if number < 30 else 6.4e-7
