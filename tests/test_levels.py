@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from results.compare import Comparison, compare
+from results.compare import Asked, Comparison, compare
+from results.confirm import plan
 from results.judging import Thresholds
 from results.judging_level import risen
 from results.store import save
@@ -118,6 +119,19 @@ def test_a_rise_within_the_band_is_open_then_slower_where_fresh_processes_say_so
     assert all(case.confirmed and not case.suspicious and case.recurrence == "chunked" for case in slower)
     assert all("between" in case.reason and case.cause for case in slower)
     assert "slower" not in speeds(again, "sequential")
+
+
+def test_a_step_that_is_merely_suspected_is_measured_by_fresh_processes_and_no_more(tmp_path: Path) -> None:
+    found = years(tmp_path, 1.012)
+    doubtful = [case for case in found.cases if case.verdict == "same" and case.suspicious]
+    assert doubtful
+    assert not any(case.suspect for case in doubtful)
+    (one, *_) = plan(tmp_path, found, Asked())
+    (tokens,) = (option for option in one.command if option.startswith("--gdn-tokens="))
+    assert {str(case.tokens) for case in doubtful} <= {*tokens.removeprefix("--gdn-tokens=").split(",")}
+    again = settled(tmp_path, 1.012)
+    assert not again.suspicious
+    assert again.exit_code == 0
 
 
 def test_a_rise_that_fresh_processes_do_not_show_wakes_nobody(tmp_path: Path) -> None:
