@@ -11,7 +11,11 @@ import pytest
 from results.compare import Asked, Comparison, compare
 from results.confirm import plan
 from results.judging import Thresholds
+from results.judging_changes import RECENT, suspected
 from results.judging_level import risen
+from results.judging_rules import Rules
+from results.levels import Look, looks
+from results.steps import Line, Trail
 from results.store import save
 from tests.fabricate import canaries
 from tests.nights import checks, confirming, keep, night, times
@@ -132,6 +136,16 @@ def test_a_step_that_is_merely_suspected_is_measured_by_fresh_processes_and_no_m
     again = settled(tmp_path, 1.012)
     assert not again.suspicious
     assert again.exit_code == 0
+
+
+def test_a_step_that_was_suspected_before_tonight_is_so_whatever_tonights_first_time() -> None:
+    values = np.append(history((50, 100.0), (6, 100.8), seed=3), 99.0)
+    assert suspected(values[:-1], RECENT)
+    assert not suspected(values, RECENT)
+    line = Line(("speed", "chunked", "", 64, "", "", ""), "speed of chunked", np.arange(values.size), values)
+    nights = tuple({"run_id": str(number)} for number in range(values.size))
+    found = Trail(nights, (), (), (line,))
+    assert looks(found, np.ones(values.size, bool), lambda tokens: 0.0, Rules()) == {line.key: Look()}
 
 
 def test_a_rise_that_fresh_processes_do_not_show_wakes_nobody(tmp_path: Path) -> None:
