@@ -16,6 +16,7 @@ FORMATS = ("text", "markdown", "json", "junit")
 
 CODES = (
     "Exit codes: 0 judged and fine, 1 slower, 2 usage, 3 wrong or not deterministic, 4 nothing or not enough measured, "
+    "as of what seems slower and is not confirmed, "
     "5 not comparable."
 )
 
