@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from reports.page import build, write
+from results.ceilings import keep_ceilings, load_ceilings
 from results.keep import Keeper
+from results.night import nights, summary
 from results.reference import references
-from results.store import ResultsError, load
+from results.store import ResultsError, gpu_key, load
+from suite.options import Options
 from suite.run import KeepError, Run
 
 pytest_plugins = ["suite.plugin", "pytester"]
@@ -21,6 +23,7 @@ KEEPER = pytest.StashKey[Keeper]()
 def pytest_gdn_start(config: pytest.Config, run: Run) -> None:
     try:
         keeper = config.stash[KEEPER] = Keeper(run, run.options.results)
+        run.ceilings = load_ceilings(run.options.results, gpu_key(run.environment))
     except ResultsError as error:
         raise pytest.UsageError(str(error)) from None
     run.save = keeper.draft
@@ -33,10 +36,30 @@ def pytest_gdn_finish(config: pytest.Config, run: Run, complete: bool) -> list[s
     except ResultsError as error:
         rescued = keeper.finish(complete, Path(tempfile.gettempdir()) / "gdn-bench")
         raise KeepError(f"{error}. The record of this run is {rescued}; move it once there is room") from None
-    loaded = load(root)
     try:
-        lines.append(f"report: {write(build(loaded.records, loaded.problems, references()), root / 'report.html')}")
+        if run.ceilings and (kept := keep_ceilings(run.ceilings, root, gpu_key(run.environment))):
+            lines.append(f"the card's peak rates: {kept}")
     except ResultsError as error:
         raise KeepError(f"{error}. {lines[0]}") from None
+    # Of a night, the first process writes the report, once the others are done.
+    return lines if run.options.process is not None else _report(root, lines)
+
+
+def pytest_gdn_night(config: pytest.Config, options: Options, run: Run | None) -> list[str]:
+    own = nights(load(options.results).records).get(options.night or "", [])
+    lines = [f"night {options.night}: {line}" for line in summary(own)]
+    return lines if run is not None else _report(options.results, lines)
+
+
+def _report(root: Path, lines: list[str]) -> list[str]:
+    """Write the report; returns the lines with it, and with what could not be read."""
+    # Matplotlib and pandas take a second to import, which the fresh processes of a night need not wait for.
+    from reports.page import build, write
+
+    loaded = load(root)
+    try:
+        page = write(build(loaded.records, loaded.problems, references()), root / "report.html")
+    except ResultsError as error:
+        raise KeepError(f"{error}. {lines[0] if lines else ''}") from None
     unread = [f"cannot be read, and was left as it is: {problem}" for problem in loaded.problems]
-    return [*unread, *lines]
+    return [*unread, *lines, f"report: {page}"]

@@ -76,6 +76,12 @@ TENSOR_SCAN_WGMMA = Source("tensor_scan.cu", "gdn_tensor_scan", only_arch=90)
 TENSOR_SMALL = Source("tensor_small.cu", "gdn_tensor_small", lowest_arch=80)
 TENSOR_SMALL_WGMMA = Source("tensor_small.cu", "gdn_tensor_small", only_arch=90)
 REFERENCE = Source("reference.cu", "gdn_reference")
+# What the measuring needs; none depends on the shape.
+STAMP = Source("stamp.cu", "gdn_stamp")
+HOLD = Source("hold.cu", "gdn_hold")
+CANARY_FMA = Source("canary_fma.cu", "gdn_canary_fma")
+CANARY_COPY = Source("canary_copy.cu", "gdn_canary_copy")
+COMPARE = Source("compare.cu", "gdn_compare")
 SOURCES = (
     SEQUENTIAL,
     SEQUENTIAL_TUNED,
@@ -87,6 +93,11 @@ SOURCES = (
     TENSOR_SMALL,
     TENSOR_SMALL_WGMMA,
     REFERENCE,
+    STAMP,
+    HOLD,
+    CANARY_FMA,
+    CANARY_COPY,
+    COMPARE,
 )
 
 

@@ -191,8 +191,8 @@ def reference_gpu(problem: Problem) -> tuple[Array, Array]:
     return out, state
 
 
-register(Recurrence("sequential", "cuda", _enqueue_sequential))
-register(Recurrence("sequential-tuned", "cuda", _enqueue_sequential_tuned))
+register(Recurrence("sequential", "cuda", _enqueue_sequential, unit="fp32"))
+register(Recurrence("sequential-tuned", "cuda", _enqueue_sequential_tuned, unit="fp32"))
 register(
     Recurrence(
         "chunked",
@@ -200,6 +200,7 @@ register(
         _enqueue_chunked,
         unsupported=lambda problem: scan_unsupported(SCAN, problem.shape),
         scratch=_scratch.here,
+        unit="fp32",
     )
 )
-register(Recurrence("dispatched", "cuda", _enqueue_dispatched, scratch=_scratch.here, minor=True))
+register(Recurrence("dispatched", "cuda", _enqueue_dispatched, scratch=_scratch.here, minor=True, unit="fp32"))

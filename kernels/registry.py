@@ -26,6 +26,8 @@ class Recurrence:
         enqueue: the in-place, allocation-free call that gets timed; see `Enqueue`.
         unsupported: why it cannot run on the current device, or None where it can.
         scratch: the scratch arrays it keeps on the current device, for the checks to fill with NaN.
+        unit: what does its multiplications, "fp32" or "tensor" (cores), for the physical limit; an empty text leaves
+            it open, and the limit is that of the faster.
         minor: whether it is left out unless it is asked for by name.
     """
 
@@ -35,6 +37,7 @@ class Recurrence:
     unsupported: Callable[[Problem], str | None] = lambda problem: None
     scratch: Callable[[], list[Array]] = list
     minor: bool = False
+    unit: str = ""
 
     def __call__(self, problem: Problem) -> tuple[Array, Array]:
         """Run on the problem and return (out [T, HV, D], state [D, HV, D]); the inputs stay as they were.
@@ -69,10 +72,12 @@ def register(recurrence: Recurrence) -> Recurrence:
     """Add a recurrence, so that every check, benchmark and plot applies to it.
 
     Raises:
-        ValueError: the name is taken, or the platform is neither "cuda" nor "host".
+        ValueError: the name is taken, or the platform or the unit is none of those there are.
     """
     if recurrence.platform not in ("cuda", "host"):
         raise ValueError(f"platform is {recurrence.platform!r}; it must be 'cuda' or 'host'")
+    if recurrence.unit not in ("", "fp32", "tensor"):
+        raise ValueError(f"unit is {recurrence.unit!r}; it must be 'fp32', 'tensor' or empty")
     if recurrence.name in _TABLE:
         raise ValueError(f"name is {recurrence.name!r}, which is registered already; choose another")
     _TABLE[recurrence.name] = recurrence

@@ -178,6 +178,7 @@ register(
         _enqueue_best,
         unsupported=lambda problem: _best_build().unsupported(problem),
         scratch=_rooms.here,
+        unit="tensor",
     )
 )
 register(
@@ -188,6 +189,7 @@ register(
         unsupported=SM80.unsupported,
         scratch=_rooms.here,
         minor=True,
+        unit="tensor",
     )
 )
 register(Recurrence("auto", "cuda", _enqueue_auto, scratch=_rooms.here))

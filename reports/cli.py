@@ -34,6 +34,9 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--out", type=Path, metavar="FILE", help="the file (default: DIR/report.html)")
     doctor = commands.add_parser("doctor", help="say which device, software and dispatch there are here")
     doctor.add_argument("--results", **results)  # type: ignore[arg-type]
+    doctor.add_argument("--profile", action="store_true", help="show the times of ncu and CUPTI beside ours")
+    doctor.add_argument("--recurrences", default="sequential,chunked", metavar="NAME,...", help="what to profile")
+    doctor.add_argument("--tokens", default="32,512,2048", metavar="T,...", help="token counts to profile")
     table = commands.add_parser("table", help="make the table of times that the recurrence auto chooses by")
     table.add_argument("--results", **results)  # type: ignore[arg-type]
     table.add_argument("--run", metavar="RUN", help="the record's name (default: the newest complete one of a GPU)")
@@ -51,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.command == "doctor":
             from reports.doctor import doctor
 
+            if arguments.profile:
+                return _profile(root, arguments.recurrences, arguments.tokens)
             return doctor(root)
         if arguments.command == "table":
             return _table(root, arguments.run, arguments.out)
@@ -75,6 +80,29 @@ def _report(root: Path, out: Path) -> int:
         return NOT_COMPARABLE
     if not loaded.records:
         return _say(f"nothing is stored in {root}; pytest --benchmark-only measures", NOTHING)
+    return OK
+
+
+def _profile(root: Path, names: str, tokens: str) -> int:
+    from kernels.detect import gpu
+    from reports.profile import keep, lines, profile
+    from results.store import gpu_key
+    from suite.environment import collect
+    from suite.options import OptionError, parse_recurrences, parse_tokens
+    from suite.profile import ProfileError
+
+    if not gpu().usable:
+        return _say(f"there is no GPU to profile: {gpu().problem}", NOTHING)
+    try:
+        chosen, numbers = parse_recurrences(names, "cuda"), parse_tokens(tokens)
+        found = profile(chosen, numbers)
+    except OptionError as error:
+        return _say(str(error).replace("--gdn-", "--"), USAGE)
+    except ProfileError as error:
+        return _say(str(error), NOTHING)
+    print("\n".join(lines(found.rows)))
+    environment, _ = collect(0)
+    print(f"kept in {keep(found, environment, root, gpu_key(environment))}")
     return OK
 
 

@@ -34,12 +34,12 @@ BASELINES = ("sequential", "host-sequential")
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 """Okabe and Ito's palette, which the colour-blind can tell apart. Markers and lines differ too."""
 
-_INK, _GRID, _MUTED, _BAD = "#010203", "#020304", "#030405", "#040506"
+INK, GRID, MUTED, BAD = "#010203", "#020304", "#030405", "#040506"
 _VARIABLES = {
-    _INK: "currentColor",
-    _GRID: "var(--grid)",
-    _MUTED: "var(--muted)",
-    _BAD: "var(--bad)",
+    INK: "currentColor",
+    GRID: "var(--grid)",
+    MUTED: "var(--muted)",
+    BAD: "var(--bad)",
     **{color: f"var(--series-{number})" for number, color in enumerate(SERIES, 1)},
 }
 
@@ -51,20 +51,20 @@ _RC: dict[str, Any] = {
     "svg.id": None,
     "text.parse_math": False,
     "font.size": 10,
-    "text.color": _INK,
-    "axes.labelcolor": _INK,
+    "text.color": INK,
+    "axes.labelcolor": INK,
     "axes.titlesize": 10,
-    "axes.edgecolor": _MUTED,
+    "axes.edgecolor": MUTED,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
-    "grid.color": _GRID,
+    "grid.color": GRID,
     "grid.linewidth": 0.7,
-    "xtick.color": _MUTED,
-    "ytick.color": _MUTED,
-    "xtick.labelcolor": _INK,
-    "ytick.labelcolor": _INK,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
     "lines.linewidth": 1.6,
     "lines.markersize": 5,
     "legend.frameon": False,
@@ -149,16 +149,16 @@ def speedup(speed: pd.DataFrame, look: Mapping[str, Style], prefix: str, publish
             axes.fill_between(rows["tokens"], rows["low"], rows["high"], color=look[name].color, alpha=0.2, lw=0)
             axes.plot(rows["tokens"], rows["ratio"], label=name, **look[name].kwargs)
         for (label, rows), dashes in zip(others, itertools.cycle(_DASHES)):
-            axes.plot(rows["tokens"], rows["ratio"], color=_MUTED, ls=dashes, lw=1.2, label=label)
-        axes.axhline(1, color=_INK, lw=0.9)
+            axes.plot(rows["tokens"], rows["ratio"], color=MUTED, ls=dashes, lw=1.2, label=label)
+        axes.axhline(1, color=INK, lw=0.9)
         _threshold(axes)
-        _token_axis(axes)
+        token_axis(axes)
         axes.set_ylim(bottom=0)
         axes.set_ylabel(f"speedup over {base}")
-        _legend(figure)
+        legend(figure)
 
     said += [f"{label}: {_ends(rows['tokens'], rows['ratio'], words.ratio, 'times as fast')}" for label, rows in others]
-    return _svg(draw, prefix, f"Speedup over {base} against tokens", said)
+    return svg(draw, prefix, f"Speedup over {base} against tokens", said)
 
 
 def time_per_token(
@@ -187,15 +187,15 @@ def time_per_token(
             axes.fill_between(rows["tokens"], low, high, color=style.color, alpha=0.2, lw=0)
             axes.plot(rows["tokens"], per_token(rows), label=name, **style.kwargs)
         for (label, rows), dashes in zip(others, itertools.cycle(_DASHES)):
-            axes.plot(rows["tokens"], per_token(rows), color=_MUTED, ls=dashes, lw=1.2, label=label)
+            axes.plot(rows["tokens"], per_token(rows), color=MUTED, ls=dashes, lw=1.2, label=label)
         axes.set_yscale("log")
         _readable_log(axes)
-        _token_axis(axes)
+        token_axis(axes)
         axes.set_ylabel("time per token (ns)")
-        _legend(figure)
+        legend(figure)
 
     said += [f"{label}: {_ends(r['tokens'], per_token(r), words.significant, 'ns a token')}" for label, r in others]
-    return _svg(draw, prefix, "Time per token against tokens", said)
+    return svg(draw, prefix, "Time per token against tokens", said)
 
 
 def accuracy(rows: pd.DataFrame, look: Mapping[str, Style], prefix: str) -> str:
@@ -240,7 +240,7 @@ def accuracy(rows: pd.DataFrame, look: Mapping[str, Style], prefix: str) -> str:
                     label=f"{name} vs {against}",
                 )
             for limit in sorted(set(rows["limit"].dropna()) - {0.0}):
-                axes.axhline(limit, color=_BAD, lw=1, ls=":")
+                axes.axhline(limit, color=BAD, lw=1, ls=":")
                 axes.annotate(
                     f"limit {words.error(limit)}".replace(".0e", "e"),
                     (1, limit),
@@ -248,12 +248,12 @@ def accuracy(rows: pd.DataFrame, look: Mapping[str, Style], prefix: str) -> str:
                     xytext=(0, 2),
                     textcoords="offset points",
                     ha="right",
-                    color=_BAD,
+                    color=BAD,
                     fontsize=9,
                 )
             axes.set_yscale("log")
             axes.set_title(what, loc="left")
-            _token_axis(axes, most=5)
+            token_axis(axes, most=5)
             bottom, top = axes.get_ylim()
             powers = range(math.ceil(math.log10(bottom)), math.floor(math.log10(top)) + 1)
             axes.yaxis.set_major_locator(FixedLocator([10.0**power for power in powers]))
@@ -262,9 +262,9 @@ def accuracy(rows: pd.DataFrame, look: Mapping[str, Style], prefix: str) -> str:
                 FuncFormatter(lambda y, _: "0" if zeros and y <= floor * 1.01 else f"1e{round(math.log10(y))}")
             )
         figure.axes[0].set_ylabel("error")
-        _legend(figure)
+        legend(figure)
 
-    return _svg(draw, prefix, "Errors of the output and of the state against tokens", said)
+    return svg(draw, prefix, "Errors of the output and of the state against tokens", said)
 
 
 def history(speed: pd.DataFrame, tokens: int, look: Mapping[str, Style], prefix: str) -> str:
@@ -298,7 +298,7 @@ def history(speed: pd.DataFrame, tokens: int, look: Mapping[str, Style], prefix:
                 axes.fill_between(x, line["low_us"], line["high_us"], color=style.color, alpha=0.2, lw=0)
                 axes.plot(x, line["median_us"], **style.kwargs)
             for place, _ in steps:
-                axes.axvline(place - 0.5, color=_MUTED, lw=1, ls=":")
+                axes.axvline(place - 0.5, color=MUTED, lw=1, ls=":")
             middle = one["median_us"].median()
             low, high = one["low_us"].min(), one["high_us"].max()
             axes.set_ylim(min(low, middle * 0.97), max(high, middle * 1.03))
@@ -315,14 +315,14 @@ def history(speed: pd.DataFrame, tokens: int, look: Mapping[str, Style], prefix:
                 textcoords="offset points",
                 ha="right",
                 fontsize=8,
-                color=_MUTED,
+                color=MUTED,
             )
         shown = sorted({round(i * (len(runs) - 1) / 4) for i in range(5)})
         every[-1].set_xticks(shown, [f"{runs['started'][i]:%Y-%m-%d}" for i in shown])
 
     title = f"Median time at {tokens:,} tokens, run by run"
     said += [f"before run {place + 1}: {text}" for place, text in steps]
-    return _svg(draw, prefix, title, said, height=0.8 + 1.3 * len(panels))
+    return svg(draw, prefix, title, said, height=0.8 + 1.3 * len(panels))
 
 
 def _steps(runs: pd.DataFrame) -> list[tuple[int, str]]:
@@ -357,7 +357,7 @@ def _ends(tokens: Any, values: Any, number: Callable[[float], str], unit: str) -
     return first if len(pairs) == 1 else f"{first} and {pairs[-1][1]} at {pairs[-1][0]}"
 
 
-def _token_axis(axes: Axes, most: int = 9) -> None:
+def token_axis(axes: Axes, most: int = 9) -> None:
     """Powers of two, the threshold among them."""
     axes.set_xscale("log", base=2)
     low, high = (math.log2(end) for end in axes.get_xlim())
@@ -370,14 +370,14 @@ def _token_axis(axes: Axes, most: int = 9) -> None:
 
 
 def _threshold(axes: Axes) -> None:
-    axes.axvline(CHUNKED_MIN_TOKENS, color=_MUTED, lw=1, ls=":")
+    axes.axvline(CHUNKED_MIN_TOKENS, color=MUTED, lw=1, ls=":")
     axes.annotate(
         f"dispatch from {CHUNKED_MIN_TOKENS}",
         (CHUNKED_MIN_TOKENS, 0),
         xycoords=("data", "axes fraction"),
         xytext=(4, 4),
         textcoords="offset points",
-        color=_MUTED,
+        color=MUTED,
         fontsize=9,
     )
 
@@ -399,14 +399,14 @@ def _durations(largest: float) -> FuncFormatter:
     return FuncFormatter(lambda y, _: f"{y / scale:.4g} {unit}")
 
 
-def _legend(figure: Figure) -> None:
+def legend(figure: Figure) -> None:
     handles, labels = figure.axes[0].get_legend_handles_labels()
     if labels:
         columns = 2 if max(map(len, labels)) > 20 else 4
         figure.legend(handles, labels, loc="outside upper left", ncols=min(columns, len(labels)), fontsize=9)
 
 
-def _svg(draw: Callable[[Figure], None], prefix: str, title: str, said: Sequence[str], height: float = 3.4) -> str:
+def svg(draw: Callable[[Figure], None], prefix: str, title: str, said: Sequence[str], height: float = 3.4) -> str:
     """The figure as one `<svg>` element whose ids begin with `prefix`, with `said` as its description."""
     with matplotlib.style.context(["default", _RC]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")

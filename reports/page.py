@@ -18,7 +18,8 @@ from markupsafe import Markup
 
 from kernels.dispatch import CHUNKED_MIN_TOKENS
 from kernels.inputs import FAMILIES
-from reports import cases, figures, tables, verdict, words
+from reports import cases, figures, measured, tables, verdict, words
+from reports.measuring import measuring
 from results.frame import frame
 from results.reference import Reference, references
 from results.schema import Record
@@ -61,6 +62,7 @@ class Gpu:
     silence: Sequence[str]
     notes: Sequence[str]
     series: Sequence[Section]
+    measuring: Section | None
     runs: tables.Table
     environment: Sequence[tuple[str, str]]
     command: str
@@ -175,9 +177,41 @@ def _gpu(key: str, records: Sequence[Record], anchor: str, published: Sequence[R
         silence=silence,
         notes=newest.notes,
         series=series,
+        measuring=_measuring(records, f"{anchor}--measuring"),
         runs=tables.runs_table(records),
         environment=tables.environment_rows(newest),
         command=shlex.join(newest.command),
+    )
+
+
+def _measuring(records: Sequence[Record], anchor: str) -> Section | None:
+    """How good the measurement was: open where an alternation was inconclusive."""
+    found = measuring(records)
+    if found is None or found.quality is None:
+        return None
+    doubtful = sum(row[-1].outcome != "green" for row in found.quality.rows)
+    summary = (
+        f"{doubtful} of {len(found.quality.rows)} alternations are inconclusive" if doubtful else "within its bounds"
+    )
+    drawn = [
+        (
+            measured.aa(records, found.run_id, f"{anchor}-aa"),
+            "The baseline measured twice under two names, with the 95 % interval. On a GPU, beyond the dotted lines "
+            "nothing is judged. Grey: other runs.",
+        ),
+        (
+            measured.canaries(records, f"{anchor}-canaries"),
+            "Fixed work before and after each run's times: where it moves, the machine did.",
+        ),
+    ]
+    return Section(
+        "How good the measurement was",
+        anchor,
+        open=bool(doubtful),
+        summary=f"{summary}; cold times, host times and limits",
+        sentences=found.sentences,
+        tables=[found.quality, *found.beside],
+        pictures=[Picture(Markup(svg), caption) for svg, caption in drawn if svg],
     )
 
 

@@ -106,7 +106,7 @@ def silence(newest: Record, shown: pd.DataFrame, missing: pd.DataFrame) -> list[
         places = [cases.title(place) for place in cases.places(shown)]
         said.append(
             f"Covered: {'; '.join(places)}. Other head counts, head maps and inputs are not, nor is anything but one "
-            "layer and one sequence in FP32 with warm caches."
+            f"layer and one sequence in FP32{'' if shown['cold_us'].notna().any() else ' with warm caches'}."
         )
     return said
 
@@ -138,8 +138,10 @@ def crossing(name: str, found: Crossover, ratios: pd.DataFrame) -> str:
 
 
 def crossings(rows: pd.DataFrame) -> Iterator[tuple[str, Crossover, pd.DataFrame]]:
-    """(recurrence, crossover, its ratios) of each recurrence that was timed beside the baseline."""
-    speed = rows[rows["kind"] == "speed"].dropna(subset=["median_us", "low_us", "high_us"])
+    """(recurrence, crossover, its ratios) of each recurrence that was timed beside the baseline, both green."""
+    speed = rows[(rows["kind"] == "speed") & (rows["outcome"] == "green")].dropna(
+        subset=["median_us", "low_us", "high_us"]
+    )
     columns = ["median_us", "low_us", "high_us"]
     base = speed[speed["recurrence"] == figures.baseline(speed["recurrence"])].set_index("tokens")[columns]
     for name, ratios in figures.by_recurrence(figures.ratios(speed)):

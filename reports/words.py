@@ -53,6 +53,14 @@ def ratio(value: float | None) -> str:
     return f"{value:.2f}" if value < 10 else significant(value)
 
 
+def rate(per_second: float) -> str:
+    """A rate with three significant digits and the prefix of its unit: 61.2 T, 4.19 T, 890 G."""
+    scale, prefix = next(
+        ((s, p) for s, p in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")) if per_second >= s), (1e3, "k")
+    )
+    return f"{significant(per_second / scale)} {prefix}"
+
+
 def error(value: float | None) -> str:
     """An error as 1.1e-7; 0 is exactly 0."""
     if value is None or not math.isfinite(value):

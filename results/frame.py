@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from results.schema import Accuracy, Determinism, Record, Speed
+from results.schema import Accuracy, Determinism, Record, Speed, Times
 
 RUN_COLUMNS = (
     "run_id",
@@ -20,6 +20,8 @@ RUN_COLUMNS = (
     "cuda_runtime",
     "cupy",
     "gpu",
+    "night",
+    "process",
 )
 CASE_COLUMNS = (
     "kind",
@@ -45,6 +47,13 @@ CASE_COLUMNS = (
     "high_us",
     "limit_us",
     "samples",
+    "cold_us",
+    "cold_low_us",
+    "cold_high_us",
+    "host_us",
+    "replay_us",
+    "order_effect",
+    "stop",
 )
 _KINDS = {Accuracy: "accuracy", Determinism: "determinism", Speed: "speed"}
 
@@ -56,6 +65,7 @@ def frame(records: Iterable[Record]) -> pd.DataFrame:
         e = record.environment
         run = (record.run_id, record.status, record.started, record.gpu_key, record.method.id)
         run += (e.commit, e.dirty, e.driver, e.cuda_runtime, e.cupy, e.gpu)  # type: ignore[assignment]
+        run += (record.night, record.process)  # type: ignore[assignment]
         for case in record.cases:
             for name, value in zip(RUN_COLUMNS, run, strict=True):
                 columns[name].append(value)
@@ -69,9 +79,9 @@ def frame(records: Iterable[Record]) -> pd.DataFrame:
 
 def _type(column: str) -> str:
     """A column's type does not depend on what happens to be in it."""
-    if column.startswith(("error_", "rms_")) or column.endswith("_us") or column == "limit":
+    if column.startswith(("error_", "rms_")) or column.endswith("_us") or column in ("limit", "order_effect"):
         return "float64"
-    if column in ("tokens", "reruns", "differing", "samples"):
+    if column in ("tokens", "reruns", "differing", "samples", "process"):
         return "Int64"
     return "boolean" if column == "dirty" else "object"
 
@@ -84,6 +94,11 @@ def _row(case: Accuracy | Determinism | Speed) -> dict[str, object]:
         for name in ("median", "low", "high", "limit"):
             value = row.pop(f"{name}_ns")
             row[f"{name}_us"] = None if value is None else value / 1000
+        cold, host = case.cold or Times(), case.host
+        beside = {"cold": cold.median_ns, "cold_low": cold.low_ns, "cold_high": cold.high_ns}
+        beside |= {"host": host.call_ns, "replay": host.replay_ns} if host else {}
+        row |= {f"{name}_us": None if ns is None else ns / 1000 for name, ns in beside.items()}
+        row["stop"] = case.stop or None
     return row
 
 

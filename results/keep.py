@@ -60,6 +60,12 @@ class Keeper:
             method=run.method,
             environment=environment,
             cases=tuple(run.cases),
+            groups=tuple(run.groups),
+            canaries=tuple(run.canaries),
+            ceilings=run.ceilings,
+            night=run.options.night,
+            process=run.options.process,
+            cost=run.cost(),
             notes=tuple(run.notes),
         )
 

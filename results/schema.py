@@ -12,33 +12,51 @@ from msgspec import Meta
 
 from suite.facts import (
     Accuracy,
+    Canary,
     Case,
+    Ceilings,
     Clocks,
+    Cost,
     Determinism,
     Difference,
+    Dropped,
     Environment,
+    Group,
+    Host,
+    Look,
     Method,
     Outcome,
     Speed,
     Struct,
+    Times,
 )
 
 __all__ = [
     "SCHEMA",
     "Accuracy",
+    "Canary",
     "Case",
+    "Ceilings",
     "Clocks",
+    "Cost",
     "Determinism",
     "Difference",
+    "Dropped",
     "Environment",
+    "Group",
+    "Host",
+    "Look",
     "Method",
     "Outcome",
     "Record",
     "Speed",
     "Struct",
+    "Times",
 ]
 
-SCHEMA = 1
+SCHEMA = 2
+"""1: hot times alone. 2: cold times, host times, SM clocks, groups, canaries and ceilings; its new keys may be
+missing, so that files of schema 1 are read as they are."""
 
 
 class Record(Struct, frozen=True, kw_only=True):
@@ -57,4 +75,10 @@ class Record(Struct, frozen=True, kw_only=True):
     method: Method
     environment: Environment
     cases: Annotated[tuple[Case, ...], Meta(description="what was measured, in order")]
+    groups: Annotated[tuple[Group, ...], Meta(description="the alternations that the times come from")] = ()
+    canaries: Annotated[tuple[Canary, ...], Meta(description="fixed work, timed before and after")] = ()
+    ceilings: Annotated[Ceilings | None, Meta(description="peak rates that the limits rest on")] = None
+    night: Annotated[str | None, Meta(description="shared by the fresh processes of one night; else null")] = None
+    process: Annotated[int | None, Meta(description="which of the night's processes this is, from 1 on")] = None
+    cost: Annotated[Cost | None, Meta(description="what the run cost, and the device's share of that")] = None
     notes: Annotated[tuple[str, ...], Meta(description="what a reader must know, such as a skipped check")] = ()

@@ -32,6 +32,9 @@ def report(benchmark: Any, speed: Speed) -> None:
         median_ns=speed.median_ns,
         low_ns=speed.low_ns,
         high_ns=speed.high_ns,
+        cold_ns=speed.cold.median_ns if speed.cold else None,
+        host_ns=speed.host.call_ns if speed.host else None,
+        limit_ns=speed.limit_ns,
     )
     benchmark.pedantic(lambda: None, rounds=len(speed.samples_ns))
 

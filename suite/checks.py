@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
 from kernels import Problem, Recurrence
-from kernels.problem import Array
+from kernels.problem import HEAD_DIM, Array
 from kernels.reference import Errors, error
+from suite.bits import Comparison
 from suite.facts import Accuracy, Determinism, Difference
 
 FP64_LIMIT = 1e-5
@@ -65,27 +67,36 @@ def accuracy(
     )
 
 
-def sha256(array: Array) -> str:
+def _on_host(array: Array) -> np.ndarray:
+    if isinstance(array, np.ndarray):
+        return array
+    import cupyx
+
+    copied: np.ndarray = array.get(out=cupyx.empty_pinned(array.shape, array.dtype))  # ten times as fast as pageable
+    return copied
+
+
+def sha256(array: np.ndarray) -> str:
     """SHA-256 of the array's bytes in C order."""
-    host = array if isinstance(array, np.ndarray) else array.get()
-    return hashlib.sha256(np.ascontiguousarray(host).data).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
 
 
-def _differing(array: Array, first: Array) -> Any:
-    return array.view(np.uint32) != first.view(np.uint32)
-
-
-def _first_difference(what: str, run: int, differs: Any) -> Difference:
-    flat = differs.reshape(-1)
-    one, head, column = (int(i) for i in np.unravel_index(int(flat.argmax()), differs.shape))
+def _first_difference(found: np.ndarray, problem: Problem) -> Difference | None:
+    """The first difference of the first run that has one, of the output before the state."""
+    places = np.argwhere(found[:, :, 0] > 0)
+    if not len(places):
+        return None
+    run, array = (int(i) for i in places[0])
+    elements, flat = (int(i) for i in found[run, array])
+    one, head, column = np.unravel_index(flat, (problem.tokens if array == 0 else HEAD_DIM, *problem.state.shape[1:]))
     return Difference(
-        array="out" if what == "out" else "state",
-        run=run,
-        token=one if what == "out" else None,
-        row=one if what == "state" else None,
-        head=head,
-        column=column,
-        elements=int(flat.sum()),
+        array="out" if array == 0 else "state",
+        run=run + 1,
+        token=int(one) if array == 0 else None,
+        row=int(one) if array == 1 else None,
+        head=int(head),
+        column=int(column),
+        elements=elements,
     )
 
 
@@ -95,27 +106,40 @@ def determinism(
     family: str,
     reruns: int,
     progress: Callable[[str], None] = lambda text: None,
+    digests: bool = True,
+    busy: AbstractContextManager[None] | None = None,
 ) -> Determinism:
     """Rerun the call and compare bits; scratch and output are filled with NaN before every other run.
 
     A kernel that reads what nothing wrote, or leaves an element unwritten, then differs from its first run.
+
+    Args:
+        recurrence: what is called.
+        problem: its inputs.
+        family: theirs.
+        reruns: calls after the first.
+        progress: is told what is enqueued.
+        digests: whether the SHA-256 of the first run's results is wanted; of many tokens it takes longer than reruns.
+        busy: is entered around the reruns, see `suite.cost.Busy.span`.
     """
     first_out, first_state = recurrence(problem)
     out, state = first_out.copy(), problem.state.copy()
-    differing, found = 0, None
-    for run in range(1, reruns + 1):
-        state[...] = problem.state
-        if run % 2:
-            out.fill(np.nan)
-            for scratch in recurrence.scratch():
-                scratch.fill(np.nan)
-        recurrence.enqueue(problem, out, state)
-        masks = {"out": _differing(out, first_out), "state": _differing(state, first_state)}
-        changed = [what for what, mask in masks.items() if bool(mask.any())]
-        differing += bool(changed)
-        if changed and found is None:
-            found = _first_difference(changed[0], run, masks[changed[0]])
-        progress(f"determinism of {recurrence.name} at {problem.tokens} tokens: rerun {run} of {reruns}")
+    compared = Comparison((first_out, first_state), reruns)
+    with ThreadPoolExecutor(2) as pool:  # the digests are made while the device reruns
+        sums = [pool.submit(sha256, _on_host(array)) for array in (first_out, first_state) if digests]
+        with busy or nullcontext():
+            for run in range(1, reruns + 1):
+                state[...] = problem.state
+                if run % 2:
+                    out.fill(np.nan)
+                    for scratch in recurrence.scratch():
+                        scratch.fill(np.nan)
+                recurrence.enqueue(problem, out, state)
+                compared.note(run - 1, (out, state))
+                progress(f"determinism of {recurrence.name} at {problem.tokens} tokens: rerun {run} of {reruns}")
+        sha256_out, sha256_state = [one.result() for one in sums] or ("", "")
+    differences = compared.found()
+    differing, found = int(differences[:, :, 0].any(axis=1).sum()), _first_difference(differences, problem)
     finite = bool(np.isfinite(first_out.sum()) and np.isfinite(first_state.sum()))
     reasons = []
     if found is not None:
@@ -135,8 +159,8 @@ def determinism(
         reruns=reruns,
         differing=differing,
         first=found,
-        sha256_out=sha256(first_out),
-        sha256_state=sha256(first_state),
+        sha256_out=sha256_out,
+        sha256_state=sha256_state,
         outcome="red" if reasons else "green",
         reason="; ".join(reasons),
     )

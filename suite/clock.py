@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,10 +12,49 @@ Call = Callable[[], None]
 
 @dataclass(frozen=True)
 class Work:
-    """What is timed: `call` runs the recurrence in place, `reset` brings its state back to the start."""
+    """What is timed.
+
+    Attributes:
+        call: runs the recurrence in place.
+        reset: brings its state back to the start.
+        name: the recurrence and the token count, for profilers; says nothing to a timer.
+    """
 
     call: Call
-    reset: Call
+    reset: Call = lambda: None
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One sample.
+
+    Attributes:
+        ns: nanoseconds per call.
+        sm_mhz: the SM clock while it was taken, MHz; None where it cannot be told.
+        fault: why the sample must not count, or an empty text.
+    """
+
+    ns: float
+    sm_mhz: float | None = None
+    fault: str = ""
+
+
+@dataclass(frozen=True)
+class HostTime:
+    """What a call costs the host: the enqueueing alone, without waiting for the device.
+
+    Attributes:
+        call_ns: nanoseconds of a plain call.
+        replay_ns: nanoseconds of the replay of a graph of one call; None where there are no graphs.
+        allocations: allocations of device memory in a call; None where they cannot be counted.
+        allocated_bytes: what they ask for together.
+    """
+
+    call_ns: float
+    replay_ns: float | None = None
+    allocations: int | None = None
+    allocated_bytes: int = 0
 
 
 class Clock(Protocol):
@@ -23,130 +62,53 @@ class Clock(Protocol):
 
     Attributes:
         name: the timer's name in the record's method.
+        states: what `sample` can be asked for: "hot" alone, or "hot" and "cold".
+        notes: what a reader of its times must know, such as a setting that could not be reset.
+        busy_ns: what all samples so far let the device run, nanoseconds.
     """
 
     name: str
+    states: tuple[str, ...]
+    notes: list[str]
+    busy_ns: float
 
     def prepare(self, work: Work) -> Any:
-        """Do all that is needed once, such as compiling or capturing; returns what `sample_ns` takes."""
+        """Do all that is needed once, such as compiling or capturing; returns what `sample` takes."""
 
-    def calls(self, prepared: Any) -> int:
+    def calls(self, prepared: Any, l2: str = "hot") -> int:
         """Calls that one sample is the mean of."""
 
-    def sample_ns(self, prepared: Any) -> float:
-        """Nanoseconds per call, once."""
+    def sample(self, prepared: Any, l2: str = "hot") -> Sample:
+        """Time the call once: after itself or its like ("hot"), or with nothing of it in the L2 cache ("cold")."""
+
+    def host(self, prepared: Any) -> HostTime:
+        """Time the enqueueing of one call once, on an idle device."""
 
 
 class HostClock:
-    """Wall time of one call on the host."""
+    """Wall time of one call on the host, whose recurrences enqueue nothing: the call is its host time as well."""
 
     name = "host"
+    states: tuple[str, ...] = ("hot",)
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.busy_ns = 0.0
 
     def prepare(self, work: Work) -> Work:
         work.call()
         return work
 
-    def calls(self, prepared: Work) -> int:
+    def calls(self, prepared: Work, l2: str = "hot") -> int:
         return 1
 
-    def sample_ns(self, prepared: Work) -> float:
+    def sample(self, prepared: Work, l2: str = "hot") -> Sample:
         prepared.reset()
         start = time.perf_counter_ns()
         prepared.call()
-        return float(time.perf_counter_ns() - start)
+        ns = float(time.perf_counter_ns() - start)
+        self.busy_ns += ns
+        return Sample(ns)
 
-
-class GraphClock:
-    """Device time of calls back to back in a CUDA graph, between two events.
-
-    The graph hides the launch gap: the device never waits for the host between the calls. Short calls are
-    repeated in the graph until a sample lasts about `SAMPLE_NS`, so that the event's resolution (0.5 us) and the
-    graph's own start stay below a per cent.
-    """
-
-    name = "cuda-graph"
-    SAMPLE_NS = 400_000
-    MOST_CALLS = 32
-
-    def __init__(self) -> None:
-        import cupy
-
-        self._cupy = cupy
-        self._stream = cupy.cuda.Stream(non_blocking=True)
-        self._start, self._stop = cupy.cuda.Event(), cupy.cuda.Event()
-
-    def prepare(self, work: Work) -> tuple[Any, int, Call]:
-        self._cupy.cuda.Device().synchronize()  # the arrays were made on another stream
-        with self._stream:
-            work.reset()
-            work.call()  # the first call compiles and allocates, which no capture may
-            self._stream.synchronize()
-            once = self._elapsed_ns(work.call)
-            calls = max(1, min(self.MOST_CALLS, round(self.SAMPLE_NS / once)))
-            self._stream.begin_capture()
-            for _ in range(calls):
-                work.call()
-            graph = self._stream.end_capture()
-            graph.upload(self._stream)
-            self._stream.synchronize()
-        return graph, calls, work.reset
-
-    def calls(self, prepared: tuple[Any, int, Call]) -> int:
-        return prepared[1]
-
-    def sample_ns(self, prepared: tuple[Any, int, Call]) -> float:
-        graph, calls, reset = prepared
-        with self._stream:
-            reset()
-            return self._elapsed_ns(lambda: graph.launch(self._stream)) / calls
-
-    def _elapsed_ns(self, work: Call) -> float:
-        self._start.record(self._stream)
-        work()
-        self._stop.record(self._stream)
-        self._stop.synchronize()
-        return float(self._cupy.cuda.get_elapsed_time(self._start, self._stop)) * 1e6
-
-
-@dataclass(frozen=True)
-class Samples:
-    """The samples of one recurrence, nanoseconds per call, in the order taken."""
-
-    ns: tuple[float, ...]
-    calls: int
-
-
-def alternate(
-    clock: Clock,
-    works: Sequence[Work],
-    rounds: tuple[int, int],
-    budget_s: float,
-    warmup_s: float,
-    now: Callable[[], float] = time.monotonic,
-) -> list[Samples]:
-    """Sample the works in turn, forwards and backwards (ABBA), so that drift meets all of them alike.
-
-    Args:
-        clock: the timer.
-        works: what is compared.
-        rounds: least and most samples of each; even numbers keep the order balanced.
-        budget_s: seconds after which no round beyond the least is begun.
-        warmup_s: seconds of untimed samples first.
-        now: a monotonic clock, seconds.
-    """
-    prepared = [clock.prepare(work) for work in works]
-    ready = now() + warmup_s
-    while True:
-        for one in prepared:
-            clock.sample_ns(one)
-        if now() >= ready:
-            break
-    taken: list[list[float]] = [[] for _ in works]
-    order = list(range(len(works)))
-    deadline = now() + budget_s
-    for round_number in range(rounds[1]):
-        if round_number >= rounds[0] and now() >= deadline:
-            break
-        for i in order if round_number % 2 == 0 else reversed(order):
-            taken[i].append(clock.sample_ns(prepared[i]))
-    return [Samples(tuple(ns), clock.calls(one)) for ns, one in zip(taken, prepared, strict=True)]
+    def host(self, prepared: Work) -> HostTime:
+        return HostTime(self.sample(prepared).ns)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from suite.facts import Clocks, Environment
+from suite.facts import Clocks, Environment, Look
+from suite.quality import POWER_CAP
 
 ROOT = Path(__file__).parent.parent
 
@@ -31,8 +33,8 @@ def commit() -> tuple[str | None, bool | None]:
 
     Outside a checkout, such as in a container, `GDN_COMMIT` gives the commit.
     """
-    head = _git("rev-parse", "--verify", "HEAD")
-    if head is None:
+    top, head = _git("rev-parse", "--show-toplevel"), _git("rev-parse", "--verify", "HEAD")
+    if head is None or top is None or not ROOT.samefile(top):  # a copy within another repository has not its commit
         return os.environ.get("GDN_COMMIT"), None
     changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)results/history")
     return head, None if changed is None else bool(changed)
@@ -62,6 +64,9 @@ class Nvml:
         self._nvml = pynvml
         pynvml.nvmlInit()
         self._handle = pynvml.nvmlDeviceGetHandleByPciBusId(bus_id)
+        self.own_processes = 1
+        self._busy: list[tuple[float, int]] = []
+        self._watched = 0.0
 
     def ask(self, function: str, *arguments: Any) -> Any:
         try:
@@ -81,9 +86,49 @@ class Nvml:
             throttle=None if reasons is None else self._reasons(reasons),
         )
 
+    def look(self) -> Look:
+        """Clocks, other processes and time held back at this moment; takes some milliseconds."""
+        running = self.ask("nvmlDeviceGetComputeRunningProcesses")
+        held = [
+            self.ask("nvmlDeviceGetViolationStatus", policy)
+            for policy in (self._nvml.NVML_PERF_POLICY_POWER, self._nvml.NVML_PERF_POLICY_THERMAL)
+        ]
+        known = [int(one.violationTime) for one in held if one is not None]
+        return Look(
+            clocks=self.clocks(),
+            # Counted, not told apart by their numbers: in a container these are others than NVML's.
+            others=None if running is None else max(0, len(running) - self.own_processes),
+            throttled_ns=sum(known) if known else None,
+        )
+
+    def watch(self, now: bool = False) -> None:
+        """Keep NVML's samples of whether a kernel ran: its buffer holds those of some 20 s. Asks every 5 s at most."""
+        if not now and time.monotonic() - self._watched < 5:
+            return
+        self._watched = time.monotonic()
+        last = int(self._busy[-1][0] * 1e6) if self._busy else 0
+        found = self.ask("nvmlDeviceGetSamples", self._nvml.NVML_GPU_UTILIZATION_SAMPLES, last)
+        new = [(one.timeStamp * 1e-6, int(one.sampleValue.uiVal)) for one in (found[1] if found else ())]
+        self._busy += [one for one in new if not self._busy or one[0] > self._busy[-1][0]]
+
+    def busy_share(self, seconds: float) -> float | None:
+        """Share of the last seconds in which a kernel ran, this process's or another's; None where NVML does not tell.
+
+        NVML's samples are the shares of equal stretches of some 0.2 s.
+        """
+        self.watch(now=True)
+        since = time.time() - seconds
+        own = [share for at, share in self._busy if at >= since]
+        return sum(own) / len(own) / 100 if own else None
+
+    def most_sm_mhz(self) -> int | None:
+        """The highest SM clock of the card, MHz."""
+        found: int | None = self.ask("nvmlDeviceGetMaxClockInfo", self._nvml.NVML_CLOCK_SM)
+        return found
+
     def _reasons(self, bits: int) -> str:
         names = {
-            self._nvml.nvmlClocksThrottleReasonSwPowerCap: "software power cap",
+            self._nvml.nvmlClocksThrottleReasonSwPowerCap: POWER_CAP,
             self._nvml.nvmlClocksThrottleReasonHwSlowdown: "hardware slowdown",
             self._nvml.nvmlClocksThrottleReasonSwThermalSlowdown: "software thermal slowdown",
             self._nvml.nvmlClocksThrottleReasonHwThermalSlowdown: "hardware thermal slowdown",

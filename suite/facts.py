@@ -27,10 +27,16 @@ class Method(Struct, frozen=True, kw_only=True):
 
     id: Annotated[str, Meta(description="short name of the method, part of the series' name")]
     timer: Annotated[str, Meta(description="the timer: cuda-graph, host or simulated")]
-    l2: Annotated[str, Meta(description="state of the L2 cache before a sample: hot (the inputs were just read)")]
+    l2: Annotated[
+        str, Meta(description="state of the L2 cache before a sample: hot (the inputs were just read), or both apart")
+    ]
     order: Annotated[str, Meta(description="order of the recurrences under comparison: abba")]
     warmup_s: Annotated[Seconds, Meta(description="least time of warm-up before the first sample, seconds")]
     seed: Annotated[int, Meta(description="seed of the inputs")]
+    precision: Annotated[
+        float | None, Meta(description="relative half-width of the median's interval at which sampling ended")
+    ] = None
+    budget_s: Annotated[float | None, Meta(description="seconds of sampling for each recurrence of a group")] = None
 
 
 class Clocks(Struct, frozen=True, kw_only=True):
@@ -115,8 +121,48 @@ class Determinism(Struct, frozen=True, kw_only=True, tag="determinism", tag_fiel
     reason: Annotated[str, Meta(description="why the case is not green; empty where it is")] = ""
 
 
+class Dropped(Struct, frozen=True, kw_only=True):
+    """A sample that does not count. No sample is dropped for its time."""
+
+    ns: Annotated[float, Meta(description="nanoseconds per call")]
+    sm_mhz: Annotated[float | None, Meta(description="SM clock while it was taken, MHz")] = None
+    reason: Annotated[str, Meta(description="why it does not count")]
+
+
+class Times(Struct, frozen=True, kw_only=True):
+    """Samples of one call in one state of the L2 cache, and their median."""
+
+    samples_ns: Annotated[tuple[float, ...], Meta(description="nanoseconds per call, in the order taken")] = ()
+    samples_mhz: Annotated[
+        tuple[float, ...], Meta(description="SM clock beside each sample, MHz; empty where it cannot be told")
+    ] = ()
+    calls_per_sample: Annotated[Count, Meta(description="calls that one sample is the mean of")] = 0
+    median_ns: Annotated[float | None, Meta(description="median of the samples, nanoseconds")] = None
+    low_ns: Annotated[float | None, Meta(description="lower end of the median's 95 % interval")] = None
+    high_ns: Annotated[float | None, Meta(description="upper end of the median's 95 % interval")] = None
+    stop: Annotated[str, Meta(description="what ended the sampling: precision, budget or rounds")] = ""
+    dropped: Annotated[tuple[Dropped, ...], Meta(description="samples that do not count")] = ()
+
+
+class Host(Struct, frozen=True, kw_only=True):
+    """What a call costs the host: enqueueing alone, on an idle device. No device timer sees it."""
+
+    call_ns: Annotated[float, Meta(description="median time of a plain call, nanoseconds")]
+    replay_ns: Annotated[
+        float | None, Meta(description="median time of the replay of a graph of one call; null without graphs")
+    ] = None
+    allocations: Annotated[
+        int | None, Meta(description="allocations of device memory that every call makes; null if not counted")
+    ] = None
+    allocated_bytes: Annotated[Count, Meta(description="bytes that these ask for")] = 0
+    said: Annotated[str, Meta(description="what is wrong with it, or an empty text")] = ""
+
+
 class Speed(Struct, frozen=True, kw_only=True, tag="speed", tag_field="kind"):
-    """The time of one call. A case that is not green has no samples and no times."""
+    """The time of one call, with the L2 cache hot and cold. A case that is red or not measured has no times.
+
+    An inconclusive one has: its reason says why they are not to be relied on.
+    """
 
     recurrence: Annotated[str, Meta(description="the recurrence that was timed")]
     tokens: Annotated[Count, Meta(description="T")]
@@ -124,13 +170,104 @@ class Speed(Struct, frozen=True, kw_only=True, tag="speed", tag_field="kind"):
     head_map: Annotated[str, Meta(description="tiled or grouped")]
     inputs: Annotated[str, Meta(description="the family of the inputs")]
     samples_ns: Annotated[tuple[float, ...], Meta(description="nanoseconds per call, in the order taken")] = ()
+    samples_mhz: Annotated[
+        tuple[float, ...], Meta(description="SM clock beside each sample, MHz; empty where it cannot be told")
+    ] = ()
     calls_per_sample: Annotated[Count, Meta(description="calls that one sample is the mean of")] = 0
     median_ns: Annotated[float | None, Meta(description="median of the samples, nanoseconds")] = None
     low_ns: Annotated[float | None, Meta(description="lower end of the median's 95 % interval")] = None
     high_ns: Annotated[float | None, Meta(description="upper end of the median's 95 % interval")] = None
+    stop: Annotated[str, Meta(description="what ended the sampling: precision, budget or rounds")] = ""
+    dropped: Annotated[tuple[Dropped, ...], Meta(description="samples that do not count")] = ()
+    order_effect: Annotated[
+        float | None, Meta(description="how much longer it takes after the baseline than before it; 0.01 is 1 %")
+    ] = None
+    cold: Annotated[Times | None, Meta(description="the same with a cold L2 cache; null where there is no such")] = None
+    host: Annotated[Host | None, Meta(description="the host's time; null where it was not taken")] = None
+    flop: Annotated[float | None, Meta(description="floating-point operations of a call")] = None
+    bytes: Annotated[float | None, Meta(description="bytes that a call must read or write once")] = None
     limit_ns: Annotated[float | None, Meta(description="the least time the card's peak rates allow")] = None
+    cold_limit_ns: Annotated[float | None, Meta(description="the same with a cold L2 cache")] = None
     outcome: Outcome
-    reason: Annotated[str, Meta(description="why there is no time; empty where there is")] = ""
+    reason: Annotated[str, Meta(description="why the case is not green; empty where it is")] = ""
 
 
 Case = Accuracy | Determinism | Speed
+
+
+class Look(Struct, frozen=True, kw_only=True):
+    """The card at one moment, as NVML sees it."""
+
+    clocks: Annotated[Clocks, Meta(description="clocks, temperature, power, throttling")] = Clocks()
+    others: Annotated[int | None, Meta(description="other processes that compute on the card")] = None
+    throttled_ns: Annotated[
+        int | None, Meta(description="time since boot that the card was held back for power or heat, nanoseconds")
+    ] = None
+
+
+class Group(Struct, frozen=True, kw_only=True):
+    """The recurrences of one token count, which were sampled in alternation, and the quality of that."""
+
+    tokens: Annotated[Count, Meta(description="T")]
+    shape: Annotated[str, Meta(description="HKxHVxD")]
+    head_map: Annotated[str, Meta(description="tiled or grouped")]
+    inputs: Annotated[str, Meta(description="the family of the inputs")]
+    recurrences: Annotated[tuple[str, ...], Meta(description="those sampled, in forward order")]
+    warmup_s: Annotated[Seconds, Meta(description="what the warm-up took, seconds")]
+    stationary: Annotated[bool, Meta(description="whether times and clocks had come to rest when it ended")]
+    wall_s: Annotated[Seconds, Meta(description="what warm-up and sampling took, seconds")]
+    device_s: Annotated[Seconds, Meta(description="time within `wall_s` that the timed calls ran, seconds")]
+    twin_of: Annotated[str, Meta(description="the recurrence that was measured twice under two names (A/A)")]
+    twin: Annotated[Times, Meta(description="the twin's samples, hot")]
+    aa_ratio: Annotated[float | None, Meta(description="twin / original, median over the rounds")] = None
+    aa_low: Annotated[float | None, Meta(description="lower end of its 95 % interval")] = None
+    aa_high: Annotated[float | None, Meta(description="upper end of its 95 % interval")] = None
+    sm_mhz: Annotated[float | None, Meta(description="median SM clock of the samples, MHz")] = None
+    clock_spread: Annotated[
+        float | None,
+        Meta(description="95th less 5th percentile of one recurrence's SM clocks over their median; the largest"),
+    ] = None
+    before: Annotated[Look, Meta(description="the card before the first sample")] = Look()
+    after: Annotated[Look, Meta(description="the card after the last sample")] = Look()
+    reasons: Annotated[tuple[str, ...], Meta(description="why all its cases are inconclusive; empty where not")] = ()
+
+
+class Canary(Struct, frozen=True, kw_only=True):
+    """A fixed piece of work that has nothing to do with the recurrences: a slower one is a slower machine."""
+
+    name: Annotated[str, Meta(description="fma (a loop of multiply-adds) or copy (in device memory)")]
+    when: Annotated[Literal["before", "after"], Meta(description="the first speed case, or the last")]
+    work: Annotated[float, Meta(description="floating-point operations, or bytes read and written")]
+    times: Annotated[Times, Meta(description="its samples, hot")]
+
+
+class Cost(Struct, frozen=True, kw_only=True):
+    """What the run cost until its record was written, and for how much of that the device worked."""
+
+    wall_s: Annotated[Seconds, Meta(description="since the process was started, seconds")]
+    timed_s: Annotated[Seconds, Meta(description="of these, what the calls of all samples ran, by the timer")]
+    checks_s: Annotated[
+        Seconds, Meta(description="what the device took for the checks, by events around what was enqueued for each")
+    ]
+    nvml_share: Annotated[
+        float | None, Meta(description="share of `wall_s` in which a kernel ran, as NVML sampled it")
+    ] = None
+
+    @property
+    def share(self) -> float:
+        """Share of the wall time in which the device worked."""
+        return (self.timed_s + self.checks_s) / self.wall_s if self.wall_s else 0.0
+
+
+class Ceilings(Struct, frozen=True, kw_only=True):
+    """Peak rates of a card: measured once, then kept in `results/ceilings/<gpu_key>.json`. Null: not known."""
+
+    fma_flops: Annotated[float | None, Meta(description="FP32 FLOP/s of the canary's loop, measured")] = None
+    copy_bytes_per_s: Annotated[float | None, Meta(description="bytes/s read and written, of its copy, measured")] = (
+        None
+    )
+    tensor_flops: Annotated[float | None, Meta(description="FP16 tensor-core FLOP/s, dense, of the datasheet")] = None
+    tensor_source: Annotated[str, Meta(description="where that is from")] = ""
+    l2_bytes: Annotated[int | None, Meta(description="size of the L2 cache")] = None
+    measured: Annotated[str, Meta(description="UTC, ISO 8601")] = ""
+    commit: Annotated[str | None, Meta(description="git commit that measured them")] = None

@@ -9,6 +9,8 @@ from kernels import ProblemError, Shape, recurrence, recurrences
 from kernels.detect import Gpu
 from kernels.inputs import FAMILIES
 from kernels.problem import HEAD_DIM
+from suite.quality import CARD, HOST, Bounds
+from suite.sampling import Policy
 
 
 class OptionError(ValueError):
@@ -25,9 +27,10 @@ class Plan:
         fp64_up_to: the greatest token count that is held against FP64.
         determinism: token counts that are rerun.
         reruns: reruns of each, compared with the first run.
-        rounds: least and most samples of a case; they end between the two once the budget is spent.
-        budget_s: seconds of samples for one token count, all recurrences together.
-        warmup_s: seconds of calls before the first sample of the run.
+        hot: how long to sample with a hot L2 cache; its warm-up is that of the run's first group.
+        cold: the same with a cold one.
+        host_times: how often the host time of a call is taken.
+        bounds: what makes a measurement inconclusive.
     """
 
     speed: tuple[int, ...]
@@ -35,9 +38,10 @@ class Plan:
     fp64_up_to: int
     determinism: tuple[int, ...]
     reruns: int
-    rounds: tuple[int, int]
-    budget_s: float
-    warmup_s: float
+    hot: Policy
+    cold: Policy
+    host_times: int
+    bounds: Bounds
 
 
 _EDGES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 257)
@@ -49,9 +53,10 @@ PLANS = {
         fp64_up_to=32_768,
         determinism=(130, 200, 600, 1000, 2048, 4099, 8192),
         reruns=199,
-        rounds=(20, 200),
-        budget_s=0.5,
-        warmup_s=0.5,
+        hot=Policy(rounds=(30, 300), precision=0.005, budget_s=0.5, warmup_s=0.5),
+        cold=Policy(rounds=(10, 100), precision=0.01, budget_s=0.25),
+        host_times=5,
+        bounds=CARD,
     ),
     # A NumPy recurrence takes about a millisecond a token: what fits two minutes on two cores.
     "host": Plan(
@@ -60,9 +65,10 @@ PLANS = {
         fp64_up_to=257,
         determinism=(130, 200),
         reruns=9,
-        rounds=(5, 30),
-        budget_s=2.0,
-        warmup_s=0.2,
+        hot=Policy(rounds=(6, 30), precision=0.02, budget_s=0.7, warmup_s=0.2, warmup_most_s=0.2),
+        cold=Policy(rounds=(6, 30), precision=0.02, budget_s=0.7),
+        host_times=1,
+        bounds=HOST,
     ),
 }
 
@@ -80,6 +86,10 @@ class Options:
         families: input families of the checks; the first is timed as well.
         results: the results folder.
         said: one line on a choice that the user did not make, or an empty text.
+        processes: how many fresh processes time, after this one has checked; 0: this one times as well.
+        night: shared by the processes of one night, or None.
+        process: which of the night's processes this is, from 1 on; None in the one that starts them.
+        red: recurrences that get no time, as a check of the night was red.
     """
 
     platform: str
@@ -90,6 +100,10 @@ class Options:
     families: tuple[str, ...]
     results: Path
     said: str = ""
+    processes: int = 0
+    night: str | None = None
+    process: int | None = None
+    red: tuple[str, ...] = ()
 
     @property
     def plan(self) -> Plan:
@@ -164,6 +178,17 @@ def parse_families(text: str) -> tuple[str, ...]:
         if name not in FAMILIES:
             raise OptionError(f"--gdn-inputs has {name!r}; there are {', '.join(FAMILIES)}")
     return tuple(dict.fromkeys(_items("--gdn-inputs", text)))
+
+
+def parse_processes(text: str) -> int:
+    """How many fresh processes time.
+
+    Raises:
+        OptionError: it is no number from 0 to 1000.
+    """
+    if not text.isascii() or not text.isdecimal() or int(text) > 1000:
+        raise OptionError(f"--gdn-processes is {text!r}; give a number from 0 to 1000")
+    return int(text)
 
 
 def choose_device(text: str, found: Gpu) -> tuple[str, int, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections import Counter
 from pathlib import Path
@@ -12,13 +13,19 @@ import pytest
 from kernels.detect import gpu
 from kernels.inputs import FAMILIES
 from suite import options as o
+from suite.facts import Speed
+from suite.processes import new_night, time_in_fresh_processes
 from suite.run import Item, KeepError, Run, items
 
 RUN = pytest.StashKey[Run]()
 LINES = pytest.StashKey[list[str]]()
+TIMED_ELSEWHERE = pytest.StashKey[int]()
 
 NOTHING_MEASURED = 4
 """Exit code of a run in which no case could be measured: silence must not read as passed."""
+
+UNJUDGED = ("not measured", "inconclusive")
+"""Outcomes that are neither green nor red."""
 
 NOT_KEPT = 4
 """Exit code of a run whose record or report could not be written."""
@@ -33,6 +40,10 @@ class Hooks:
     @pytest.hookspec(firstresult=True)
     def pytest_gdn_finish(self, config: pytest.Config, run: Run, complete: bool) -> list[str]:  # type: ignore[empty-body]
         """After the last case; returns lines for the summary, or raises `KeepError`."""
+
+    @pytest.hookspec(firstresult=True)
+    def pytest_gdn_night(self, config: pytest.Config, options: o.Options, run: Run | None) -> list[str]:  # type: ignore[empty-body]
+        """After the last fresh process of a night; returns lines for the summary, or raises `KeepError`."""
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -58,6 +69,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="auto, host or the index of a GPU (default: %(default)s)",
     )
     group.addoption(
+        "--gdn-processes",
+        metavar="N",
+        default="0",
+        help="check here, then time in N fresh processes, each with a record of its own (default: time here)",
+    )
+    for name in ("--gdn-night", "--gdn-process", "--gdn-red"):  # from `suite/processes.py` to its processes
+        group.addoption(name, help=argparse.SUPPRESS)
+    group.addoption(
         "--gdn-results",
         metavar="DIR",
         help="folder of the stored records, written with the = sign (default: results/ of the checkout)",
@@ -73,6 +92,8 @@ def read_options(config: pytest.Config) -> o.Options:
     if config not in _read:
         text = config.getoption
         platform, device, said = o.choose_device(text("--gdn-device"), gpu())
+        process = None if text("--gdn-process") is None else int(text("--gdn-process"))
+        processes = o.parse_processes(text("--gdn-processes")) if process is None else 0
         head_map, names, tokens = text("--gdn-head-map"), text("--gdn-recurrences"), text("--gdn-tokens")
         _read[config] = o.Options(
             platform=platform,
@@ -83,6 +104,10 @@ def read_options(config: pytest.Config) -> o.Options:
             families=o.parse_families(text("--gdn-inputs")),
             results=Path(text("--gdn-results") or config.rootpath / "results"),
             said=said,
+            processes=processes,
+            night=text("--gdn-night") or (new_night() if processes else None),
+            process=process,
+            red=tuple(filter(None, (text("--gdn-red") or "").split(","))),
         )
     return _read[config]
 
@@ -115,11 +140,34 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("item", found, ids=[item.id for item in found])
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of a night, the first process has the checks and the fresh ones have the times."""
+    cases = [item for item in items if isinstance(_case(item), Item)]
+    if not cases:
+        return
+    options = read_options(config)
+    if options.night is None:
+        return
+    fresh = options.process is not None
+    here = [item for item in items if (case := _case(item)) is None or (case.kind == "speed") == fresh]
+    left = [item for item in items if item not in here]
+    config.hook.pytest_deselected(items=left)
+    config.stash[TIMED_ELSEWHERE] = 0 if fresh else len(left)
+    items[:] = here
+
+
+def _case(item: pytest.Item) -> Item | None:
+    """The case that a test measures, or None where it is no test of the suite's."""
+    spec = getattr(item, "callspec", None)
+    found = spec.params.get("item") if spec is not None else None
+    return found if isinstance(found, Item) else None
+
+
 def planned(session: pytest.Session) -> list[Item]:
     """The cases that were selected, in order."""
-    parameters = [getattr(item, "callspec", None) for item in session.items]
-    found = [spec.params.get("item") for spec in parameters if spec is not None]
-    return [item for item in found if isinstance(item, Item)]
+    found = [_case(item) for item in session.items]
+    return [item for item in found if item is not None]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -170,32 +218,66 @@ def run(request: pytest.FixtureRequest) -> Run:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    run = session.config.stash.get(RUN, None)
-    if run is None:
-        return
-    complete = len(run.cases) == len(run.planned) and not session.shouldstop and not session.shouldfail
-    if exitstatus == pytest.ExitCode.OK and all(case.outcome == "not measured" for case in run.cases):
-        session.exitstatus = NOTHING_MEASURED
+    config, run = session.config, session.config.stash.get(RUN, None)
+    if config.stash.get(TIMED_ELSEWHERE, 0) and exitstatus not in (2, 3, 4) and not config.option.collectonly:
+        if run is not None:
+            run.release()
+        red = sorted({case.recurrence for case in run.cases if case.outcome == "red"}) if run else []
+        reporter = config.pluginmanager.get_plugin("terminalreporter")
+        codes = time_in_fresh_processes(config, read_options(config), red, reporter)
+        if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            session.exitstatus = exitstatus = next((code for code in codes if code), 0)
+    lines: list[str] = []
     try:
-        lines = session.config.hook.pytest_gdn_finish(config=session.config, run=run, complete=complete)
+        if run is not None:
+            lines += _finish(session, run, exitstatus)
+        if config.stash.get(TIMED_ELSEWHERE, 0):
+            lines += config.hook.pytest_gdn_night(config=config, options=read_options(config), run=run) or []
     except KeepError as error:
         lines, session.exitstatus = [f"ERROR: {error}"], NOT_KEPT
-    session.config.stash[LINES] = lines or []
+    config.stash[LINES] = lines
+
+
+def _finish(session: pytest.Session, run: Run, exitstatus: int) -> list[str]:
+    """End the run and keep it; returns lines for the summary."""
+    complete = len(run.cases) == len(run.planned) and not session.shouldstop and not session.shouldfail
+    if exitstatus == pytest.ExitCode.OK and all(case.outcome in UNJUDGED for case in run.cases):
+        session.exitstatus = NOTHING_MEASURED
+    if exitstatus != pytest.ExitCode.INTERRUPTED:
+        try:
+            run.finish()
+        except RuntimeError as error:  # CUDA's are such; what was measured before must be kept
+            run.notes.append(f"the canaries after the times failed: {error}")
+    return session.config.hook.pytest_gdn_finish(config=session.config, run=run, complete=complete) or []
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    run = config.stash.get(RUN, None)
-    if run is None:
+    run, lines = config.stash.get(RUN, None), config.stash.get(LINES, [])
+    if run is None and not lines:
         return
     terminalreporter.section("gdn-bench")
+    if run is not None:
+        _write_counts(terminalreporter, run)
+    for line in lines:
+        terminalreporter.write_line(line)
+
+
+def _write_counts(terminalreporter: Any, run: Run) -> None:
     counts = Counter(case.outcome for case in run.cases)
     left = len(run.planned) - len(run.cases)
     words = [f"{count} {outcome}" for outcome, count in sorted(counts.items())]
     if left:
         words.append(f"{left} not reached")
     terminalreporter.write_line(f"{len(run.planned)} cases: {', '.join(words) or 'none measured'}")
+    cost = run.cost()
+    nvml = "" if cost.nvml_share is None else f"; a kernel ran for {cost.nvml_share:.0%}, says NVML"
+    terminalreporter.write_line(f"{cost.wall_s:.1f} s, of which the device worked {cost.share:.0%}{nvml}")
     unmeasured = Counter(case.reason for case in run.cases if case.outcome == "not measured")
     for reason, count in unmeasured.most_common(5):
         terminalreporter.write_line(f"not measured, {count} cases: {reason}")
-    for line in config.stash.get(LINES, []):
-        terminalreporter.write_line(line)
+    doubtful = Counter(case.reason for case in run.cases if case.outcome == "inconclusive")
+    for reason, count in doubtful.most_common(5):
+        terminalreporter.write_line(f"inconclusive, {count} cases: {reason}")
+    for one in (case for case in run.cases if isinstance(case, Speed) and case.host and case.host.said):
+        assert one.host is not None
+        terminalreporter.write_line(f"host time of {one.recurrence} at {one.tokens:,} tokens: {one.host.said}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -22,11 +23,17 @@ def median_interval(samples: np.ndarray, confidence: float = 0.95) -> tuple[floa
         raise ValueError(f"samples are {samples!r}; at least one is wanted, all of them finite")
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}; it must be between 0 and 1")
-    n, tail, rank = ordered.size, 0.0, 0
-    # The largest rank whose lower tail stays within half of what the interval may miss.
+    rank = _rank(ordered.size, confidence)
+    return float(np.median(ordered)), float(ordered[rank]), float(ordered[ordered.size - 1 - rank])
+
+
+@functools.cache
+def _rank(n: int, confidence: float) -> int:
+    """The largest rank, from 0, whose lower tail stays within half of what the interval of n samples may miss."""
+    tail, rank = 0.0, 0
     for below in range(n // 2):
         tail += math.exp(math.lgamma(n + 1) - math.lgamma(below + 1) - math.lgamma(n - below + 1) - n * math.log(2))
         if tail > (1 - confidence) / 2:
             break
         rank = below
-    return float(np.median(ordered)), float(ordered[rank]), float(ordered[n - 1 - rank])
+    return rank

@@ -19,4 +19,6 @@ def test_speed(benchmark: Any, run: Run, item: Item) -> None:
     bridge.no_times(benchmark)
     if case.outcome == "not measured":
         pytest.skip(case.reason)
+    if case.outcome == "inconclusive":
+        pytest.skip(f"inconclusive: {case.reason}")
     pytest.fail(f"{item.id}: {case.reason}", pytrace=False)

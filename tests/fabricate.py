@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from results.schema import Accuracy, Determinism, Environment, Method, Record, Speed
+from results.schema import (
+    Accuracy,
+    Canary,
+    Ceilings,
+    Clocks,
+    Cost,
+    Determinism,
+    Environment,
+    Group,
+    Host,
+    Look,
+    Method,
+    Record,
+    Speed,
+    Times,
+)
 from results.store import gpu_key
 
 _PLACE: dict[str, Any] = {
@@ -74,6 +89,85 @@ def determinism(**overrides: Any) -> Determinism:
     """199 green reruns."""
     values: dict[str, Any] = {"reruns": 199, "sha256_out": "a" * 64, "sha256_state": "b" * 64}
     return Determinism(**_PLACE | values | overrides)
+
+
+def times(median_ns: float, mhz: float = 1980.0, **overrides: Any) -> Times:
+    """Seven samples around a median."""
+    values: dict[str, Any] = {
+        "samples_ns": tuple(median_ns * (1 + share / 1000) for share in (-2, 2, -1, 1, 0, -3, 3)),
+        "samples_mhz": (mhz,) * 7,
+        "calls_per_sample": 1,
+        "median_ns": median_ns,
+        "low_ns": median_ns * 0.997,
+        "high_ns": median_ns * 1.003,
+        "stop": "precision",
+    }
+    return Times(**values | overrides)
+
+
+def group(**overrides: Any) -> Group:
+    """A quiet alternation of two recurrences at 2048 tokens."""
+    quiet = Look(clocks=Clocks(sm_mhz=1980, power_w=412.0, throttle=""), others=0, throttled_ns=7)
+    values: dict[str, Any] = {
+        **{name: _PLACE[name] for name in ("tokens", "shape", "head_map", "inputs")},
+        "recurrences": ("sequential", "chunked"),
+        "warmup_s": 0.5,
+        "stationary": True,
+        "wall_s": 1.0,
+        "device_s": 0.8,
+        "twin_of": "sequential",
+        "twin": times(470_000.0),
+        "aa_ratio": 1.001,
+        "aa_low": 0.9995,
+        "aa_high": 1.0025,
+        "sm_mhz": 1980.0,
+        "clock_spread": 0.001,
+        "before": quiet,
+        "after": quiet,
+    }
+    return Group(**values | overrides)
+
+
+def canaries(before: float = 3.3e5, after: float = 3.31e5) -> tuple[Canary, ...]:
+    """Both canaries before and after a run, with the FMA's times in nanoseconds."""
+    return tuple(
+        Canary(name=name, when=when, work=work, times=times(ns * scale))  # type: ignore[arg-type]
+        for when, ns in (("before", before), ("after", after))
+        for name, work, scale in (("fma", 2e10, 1.0), ("copy", 5.2e8, 0.4))
+    )
+
+
+def measured(tokens: tuple[int, ...] = (32, 2048), **overrides: Any) -> Record:
+    """A record of the second method: hot and cold times, host times, limits, alternations and canaries."""
+    cases = tuple(
+        speed(
+            recurrence=name,
+            tokens=number,
+            median_ns=ns * number,
+            cold=times(ns * number + 5e3),
+            host=Host(call_ns=14_000.0, replay_ns=5_200.0, allocations=0),
+            flop=5.5e6 * number,
+            bytes=6.6e4 * number,
+            limit_ns=82.0 * number,
+            cold_limit_ns=82.0 * number,
+            stop="precision",
+        )
+        for number in tokens
+        for name, ns in (("sequential", 490.0), ("chunked", 250.0))
+    )
+    values: dict[str, Any] = {
+        "method": Method(
+            id="cuda-graph-2", timer="cuda-graph", l2="hot and cold", order="abba", warmup_s=0.5, seed=1372
+        ),
+        "cases": (accuracy(), determinism(), *cases),
+        "groups": tuple(group(tokens=number) for number in tokens),
+        "canaries": canaries(),
+        "cost": Cost(wall_s=27.0, timed_s=8.1, checks_s=9.45, nvml_share=0.62),
+        "ceilings": Ceilings(
+            fma_flops=6.1e13, copy_bytes_per_s=4.2e12, tensor_flops=1.07e15, l2_bytes=62_914_560, measured="2026-11-30"
+        ),
+    }
+    return record(**values | overrides)
 
 
 def record(**overrides: Any) -> Record:

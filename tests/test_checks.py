@@ -133,6 +133,17 @@ def test_equal_bits_are_green_with_a_hash_of_the_bytes(problem: Problem) -> None
     assert case.sha256_state == hashlib.sha256(state.tobytes()).hexdigest()
 
 
+def test_a_check_before_a_time_has_no_digests_and_finds_the_same(problem: Problem) -> None:
+    def fault(problem: Problem, before: Any, result: Any, call: int) -> None:
+        result[0].view(np.uint32)[17, 2, 99] ^= call == 2
+
+    quick, full = (checks.determinism(planted(fault), problem, "normal", 3, digests=wanted) for wanted in (False, True))
+    assert (quick.sha256_out, quick.sha256_state) == ("", "")
+    assert quick.first == full.first
+    assert quick.first is not None
+    assert quick.first.run == 2
+
+
 # A run: what is red gets no time
 
 
@@ -158,7 +169,7 @@ def test_a_wrong_recurrence_gets_no_time_and_the_others_do(run: Run, monkeypatch
     assert cases["planted"].samples_ns == ()
     assert cases["planted"].median_ns is None
     assert cases["host-sequential"].outcome == "green"
-    assert len(cases["host-sequential"].samples_ns) >= run.options.plan.rounds[0]
+    assert len(cases["host-sequential"].samples_ns) >= run.options.plan.hot.rounds[0]
 
 
 def test_an_unstable_recurrence_gets_no_time(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,11 @@ import pytest
 
 from kernels import Shape
 from kernels.compile import (
+    CANARY_COPY,
+    CANARY_FMA,
+    COMPARE,
     CUDA_SOURCES,
+    HOLD,
     PREPARE,
     PREPARED_FLOATS,
     REFERENCE,
@@ -18,6 +22,7 @@ from kernels.compile import (
     SEQUENTIAL,
     SEQUENTIAL_TUNED,
     SOURCES,
+    STAMP,
     TENSOR_PREPARE,
     TENSOR_SCAN,
     TENSOR_SCAN_WGMMA,
@@ -49,6 +54,11 @@ BLOCKS = {  # threads of a block, and blocks that must fit an SM
     TENSOR_SMALL: lambda heads, arch: (256, 1),
     TENSOR_SMALL_WGMMA: lambda heads, arch: (384, 1),
     REFERENCE: lambda heads, arch: (256, 1),
+    STAMP: lambda heads, arch: (32, 1),
+    HOLD: lambda heads, arch: (1, 1),
+    CANARY_FMA: lambda heads, arch: (256, 4 if arch == 75 else 6),
+    CANARY_COPY: lambda heads, arch: (256, 4 if arch == 75 else 6),
+    COMPARE: lambda heads, arch: (256, 4),
 }
 WGMMA = [source for source in TENSOR_SOURCES if source.only_arch]
 

@@ -15,7 +15,9 @@ import pytest
 from kernels import Problem, ProblemError, Shape, recurrence
 from kernels.inputs import make
 from kernels.reference import error, reference, reference_host
-from suite.clock import GraphClock, Work, alternate
+from suite.clock import Work
+from suite.cuda_clock import GraphClock
+from suite.sampling import Policy, take, warm_up
 
 # A kernel that hangs must be a failure. pytest-timeout's method "signal", its default, cannot interrupt a call that
 # waits for the device: Python runs a signal's handler in the main thread, between two bytecodes. The timer thread of
@@ -250,14 +252,19 @@ def test_the_graph_clock_agrees_with_the_wall_over_many_calls() -> None:
     one = recurrence("sequential")
     out, state = one(problem)
     work = Work(lambda: one.enqueue(problem, out, state), lambda: None)
-    (samples,) = alternate(GraphClock(), [work], (20, 20), 0.0, 0.3)
+    policy = Policy(rounds=(20, 20), precision=0.0, budget_s=10.0, warmup_s=0.3)
+    clock = GraphClock()
+    prepared = [clock.prepare(work)]
+    warm_up(clock, prepared, policy)
+    (taken,) = take(clock, prepared, policy)
     cupy.cuda.Device().synchronize()
     start = time.perf_counter()
     for _ in range(200):
         work.call()
     cupy.cuda.Device().synchronize()
     wall_ns = (time.perf_counter() - start) / 200 * 1e9
-    assert np.median(samples.ns) == pytest.approx(wall_ns, rel=0.03)
+    assert not taken.dropped
+    assert np.median(taken.ns) == pytest.approx(wall_ns, rel=0.03)
 
 
 @pytest.mark.parametrize("left", [48, 84])

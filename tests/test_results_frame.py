@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from results.frame import frame, frames
+from results.schema import Host, Times
 from tests.fabricate import accuracy, determinism, environment, record, speed
 
 COLUMNS = [
@@ -20,6 +21,8 @@ COLUMNS = [
     "cuda_runtime",
     "cupy",
     "gpu",
+    "night",
+    "process",
     "kind",
     "recurrence",
     "against",
@@ -43,6 +46,13 @@ COLUMNS = [
     "high_us",
     "limit_us",
     "samples",
+    "cold_us",
+    "cold_low_us",
+    "cold_high_us",
+    "host_us",
+    "replay_us",
+    "order_effect",
+    "stop",
 ]
 
 
@@ -58,7 +68,7 @@ def test_a_row_per_run_and_case_in_order() -> None:
 def test_each_kind_fills_its_columns_and_no_others() -> None:
     table = frame([record(cases=(accuracy(against="sequential"), determinism(differing=2), speed(limit_ns=5000.0)))])
     filled = [set(row.dropna().index) for _, row in table.iterrows()]
-    shared = set(COLUMNS[: COLUMNS.index("error_out")]) - {"against"}
+    shared = set(COLUMNS[: COLUMNS.index("error_out")]) - {"against", "night", "process"}
     assert filled[0] - shared == {"against", "error_out", "error_state", "rms_out", "rms_state", "limit"}
     assert filled[1] - shared == {"reruns", "differing", "sha256_out", "sha256_state"}
     assert filled[2] - shared == {"median_us", "low_us", "high_us", "limit_us", "samples"}
@@ -68,6 +78,15 @@ def test_each_kind_fills_its_columns_and_no_others() -> None:
     assert table.median_us[2] == pytest.approx(470.0)
     assert table.limit_us[2] == 5.0
     assert table.samples[2] == 7
+
+
+def test_what_is_measured_beside_the_hot_time_has_columns_of_its_own() -> None:
+    cold = Times(median_ns=490_000.0, low_ns=480_000.0, high_ns=500_000.0)
+    case = speed(cold=cold, host=Host(call_ns=12_000.0, replay_ns=5_000.0), order_effect=-0.01, stop="precision")
+    row = frame([record(cases=(case,), night="n", process=3)]).iloc[0]
+    assert list(row[["cold_us", "cold_low_us", "cold_high_us"]]) == [490.0, 480.0, 500.0]
+    assert list(row[["host_us", "replay_us", "order_effect", "stop"]]) == [12.0, 5.0, -0.01, "precision"]
+    assert list(row[["night", "process"]]) == ["n", 3]
 
 
 def test_a_red_case_has_its_reason_and_no_time() -> None:

@@ -41,7 +41,8 @@ def test_the_schemas_document_is_what_the_schema_yields() -> None:
 
 def test_the_document_has_every_part_and_key() -> None:
     text = schema_markdown()
-    for part in ("Record", "Method", "Environment", "Clocks", "Accuracy", "Determinism", "Difference", "Speed"):
+    parts = ["Record", "Method", "Environment", "Clocks", "Accuracy", "Determinism", "Difference", "Speed"]
+    for part in [*parts, "Times", "Dropped", "Host", "Look", "Group", "Canary", "Ceilings"]:
         assert f"\n## {part}\n" in text
-    for key in ("schema", "gpu_key", "samples_ns", "sha256_out", "kind", "throttle"):
+    for key in ("schema", "gpu_key", "samples_ns", "sha256_out", "kind", "throttle", "aa_ratio", "samples_mhz"):
         assert f"| `{key}` |" in text

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from results.schema import Speed
 from results.store import ResultsError, check_writable, default_root, gpu_key, load, new_run_id, save
 from tests.fabricate import accuracy, environment, record, speed
 
@@ -266,8 +267,8 @@ def change(**values: Any) -> Any:
         (lambda data: data.replace(b"green", b"gr\xffen"), "is no JSON: .*; restore"),
         (lambda data: b'{"benchmarks": []}', "has no key schema, so it is no record of gdn-bench; restore"),
         (lambda data: b"[1, 2]", "has no key schema"),
-        (change(schema=2), "schema is 2; this gdn-bench reads up to 1; upgrade it"),
-        (change(schema=2, more={}), "schema is 2; this gdn-bench reads up to 1; upgrade it"),
+        (change(schema=3), "schema is 3; this gdn-bench reads up to 2; upgrade it"),
+        (change(schema=3, more={}), "schema is 3; this gdn-bench reads up to 2; upgrade it"),
         (change(schema=0), "schema is 0: Expected `int` >= 1; restore"),
         (change(more={}), "unknown field `more`; restore"),
         (change(status="done"), "status is 'done': Invalid enum value 'done'; restore"),
@@ -401,3 +402,18 @@ def test_ten_thousand_records_load_within_seconds(tmp_path: Path) -> None:
     loaded = load(tmp_path)
     assert len(loaded.records) == 2000
     assert time.monotonic() - start < 2
+
+
+# Older files
+
+
+def test_records_of_schema_1_are_read_as_they_are() -> None:
+    """The shipped history has them; what they lack is missing, not made up."""
+    shipped = load(Path(__file__).parents[1] / "results")
+    assert shipped.problems == ()
+    first = [one for one in shipped.records if one.schema == 1]
+    assert len(first) >= 8
+    for one in first:
+        assert (one.groups, one.canaries, one.ceilings, one.night) == ((), (), None, None)
+        assert one.method.id == "cuda-graph-hot-1"
+        assert all(case.cold is None and case.host is None for case in one.cases if isinstance(case, Speed))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -46,6 +47,9 @@ def test_a_run_leaves_a_record_and_a_report_and_shows_its_times(tmp_path: Path) 
     # 2 families: 2 T x (2 against FP64 + 1 pair); 2 families x 2 T x 2 reruns; 2 T x 2 times
     assert len(record.cases) == 12 + 8 + 4
     assert "24 cases: 24 green" in done.stdout
+    assert record.cost is not None
+    assert 0 < record.cost.share < 1
+    assert re.search(r"^[\d.]+ s, of which the device worked \d+%$", done.stdout, re.MULTILINE)
     assert f"report: {tmp_path / 'r' / 'report.html'}" in done.stdout
     assert (tmp_path / "r" / "report.html").read_text().startswith("<!doctype html>")
     # pytest-benchmark's figures are the record's

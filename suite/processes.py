@@ -1,0 +1,68 @@
+"""Fresh processes: what is measured in one process says little about the next one."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from suite.options import Options
+
+
+def new_night() -> str:
+    """A name that no other night has, such as night-20261130T051500Z-3f9a."""
+    return f"night-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
+
+
+def arguments(given: Sequence[str], night: str, process: int, red: Sequence[str]) -> list[str]:
+    """The options of one fresh process: those that the user gave, without the number of processes.
+
+    Files that every process would write anew, such as that of --benchmark-json, are left out.
+    """
+    kept, skip = [], False
+    for argument in given:
+        if skip:
+            skip = False
+            continue
+        name = argument.partition("=")[0]
+        if name in ("--gdn-processes", "--benchmark-json", "--junit-xml", "--junitxml"):
+            skip = "=" not in argument
+            continue
+        kept.append(argument)
+    return [*kept, f"--gdn-night={night}", f"--gdn-process={process}", f"--gdn-red={','.join(red)}"]
+
+
+def time_in_fresh_processes(config: pytest.Config, options: Options, red: Sequence[str], reporter: Any) -> list[int]:
+    """Time in one process after the other; returns their exit codes.
+
+    Args:
+        config: pytest's, for the command line as it was given.
+        options: the suite's.
+        red: recurrences of which a check was red.
+        reporter: pytest's terminal, or None.
+    """
+    codes = []
+    for process in range(1, options.processes + 1):
+        asked = arguments(config.invocation_params.args, options.night or "", process, red)
+        command = [sys.executable, "-m", "pytest", *asked]
+        done = subprocess.run(command, cwd=config.invocation_params.dir, capture_output=True, text=True)
+        codes.append(done.returncode)
+        if reporter is not None:
+            reporter.write_line(f"\nprocess {process} of {options.processes}: {said(done.returncode, done.stdout)}")
+            if done.returncode:
+                reporter.write_line(f"{done.stdout[-3000:]}{done.stderr[-3000:]}")
+    return codes
+
+
+def said(code: int, output: str) -> str:
+    """What a process's output comes down to: its cases, its record and, where it is not 0, its exit code."""
+    cases = re.search(r"^\d+ cases: .*$", output, re.MULTILINE)
+    record = re.search(r"^record: .*$", output, re.MULTILINE)
+    parts = [found[0] for found in (cases, record) if found]
+    return "; ".join([*parts, *([f"exit code {code}"] if code else [])]) or "nothing was measured"
