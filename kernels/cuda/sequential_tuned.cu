@@ -105,9 +105,10 @@ __device__ __forceinline__ void earlier_copies_arrived() {
 #endif
 }
 
-// All threads of the block, which come here from different places: a barrier of its own, not __syncthreads().
+// All threads of the block, which come here from different places: barrier.sync, since bar.sync and __syncthreads()
+// promise that they all execute the same instruction.
 __device__ __forceinline__ void stage_barrier() {
-    asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory");
+    asm volatile("barrier.sync 1, %0;" ::"n"(THREADS) : "memory");
 }
 
 // N lanes hold N sums each; lane n * bit gets the total of the n-th. Two lanes at a time give each other half
