@@ -10,8 +10,7 @@ import pytest
 from results.ceilings import keep_ceilings, load_ceilings
 from results.keep import Keeper
 from results.night import nights, summary
-from results.reference import references
-from results.store import ResultsError, gpu_key, load
+from results.store import ResultsError, gpu_key, read
 from suite.options import Options
 from suite.run import KeepError, Run
 
@@ -46,20 +45,24 @@ def pytest_gdn_finish(config: pytest.Config, run: Run, complete: bool) -> list[s
 
 
 def pytest_gdn_night(config: pytest.Config, options: Options, run: Run | None) -> list[str]:
-    own = nights(load(options.results).records).get(options.night or "", [])
+    from results import series  # pandas takes a while as well
+
+    runs = series.runs(options.results)
+    names = runs[(runs["night"] == options.night) & (runs["status"] == "complete")][["gpu_key", "run_id"]]
+    records = [read(options.results, str(key), str(name)) for key, name in names.itertuples(index=False)]
+    own = nights(records).get(options.night or "", [])
     lines = [f"night {options.night}: {line}" for line in summary(own)]
     return lines if run is not None else _report(options.results, lines)
 
 
 def _report(root: Path, lines: list[str]) -> list[str]:
     """Write the report; returns the lines with it, and with what could not be read."""
-    # Matplotlib and pandas take a second to import, which the fresh processes of a night need not wait for.
-    from reports.page import build, write
+    # Matplotlib takes a second to import, which the fresh processes of a night need not wait for.
+    from reports.page import report
 
-    loaded = load(root)
     try:
-        page = write(build(loaded.records, loaded.problems, references()), root / "report.html")
+        page, problems, notes, _ = report(root)
     except ResultsError as error:
         raise KeepError(f"{error}. {lines[0] if lines else ''}") from None
-    unread = [f"cannot be read, and was left as it is: {problem}" for problem in loaded.problems]
-    return [*unread, *lines, f"report: {page}"]
+    unread = [f"cannot be read, and was left as it is: {problem}" for problem in problems]
+    return [*unread, *notes, *lines, f"report: {page}"]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernels import fingerprint
 from kernels.problem import Shape
 
 CUDA_SOURCES = Path(__file__).parent / "cuda"
@@ -49,6 +48,15 @@ class Source:
         if arch < self.lowest_arch:
             return f"needs sm_{self.lowest_arch} or later; this is sm_{arch}"
         return None
+
+    @property
+    def suffix(self) -> str:
+        """What follows the number of the architecture: "a" where its own instructions are used."""
+        return "a" if self.only_arch else ""
+
+    def sha256(self, shape: Shape) -> str:
+        """Fingerprint of the source for a shape, with all that it includes."""
+        return fingerprint.source(CUDA_SOURCES / self.file, self.defines(shape))
 
     def heads(self, shape: Shape) -> int:
         """Value heads of one key head that a block holds: the largest divisor of HV / HK within bounds."""
@@ -164,7 +172,7 @@ class Cubin:
     @property
     def sha256(self) -> str:
         """Fingerprint of the machine code: the same source with another one is another compiler."""
-        return hashlib.sha256(self.code).hexdigest()
+        return fingerprint.machine_code(self.code)
 
     @property
     def resources(self) -> dict[str, Resources]:
@@ -217,10 +225,26 @@ def compile_source(file: Path, arch: int, defines: Mapping[str, int], suffix: st
         nvrtc.destroyProgram(program)
 
 
-@functools.cache
+_BUILT: dict[tuple[Source, Shape, int], Cubin] = {}
+
+
 def compiled(source: Source, shape: Shape, arch: int) -> Cubin:
-    """The machine code of a source for a shape and a compute capability; compiled once a process."""
+    """The machine code of a source for a shape and a compute capability; compiled once a process.
+
+    Raises:
+        CompileError: the source is not for this compute capability, or NVRTC refuses it.
+    """
+    if (source, shape, arch) not in _BUILT:
+        _BUILT[source, shape, arch] = _compile(source, shape, arch)
+    return _BUILT[source, shape, arch]
+
+
+def built() -> dict[tuple[Source, Shape, int], Cubin]:
+    """What this process has compiled so far, by source, shape and compute capability."""
+    return dict(_BUILT)
+
+
+def _compile(source: Source, shape: Shape, arch: int) -> Cubin:
     if reason := source.unsupported(arch):
         raise CompileError(f"{source.file} {reason}")
-    suffix = "a" if source.only_arch else ""
-    return compile_source(CUDA_SOURCES / source.file, arch, source.defines(shape), suffix)
+    return compile_source(CUDA_SOURCES / source.file, arch, source.defines(shape), source.suffix)

@@ -191,8 +191,16 @@ def reference_gpu(problem: Problem) -> tuple[Array, Array]:
     return out, state
 
 
-register(Recurrence("sequential", "cuda", _enqueue_sequential, unit="fp32"))
-register(Recurrence("sequential-tuned", "cuda", _enqueue_sequential_tuned, unit="fp32"))
+register(Recurrence("sequential", "cuda", _enqueue_sequential, sources=lambda: (SEQUENTIAL,), unit="fp32"))
+register(
+    Recurrence(
+        "sequential-tuned",
+        "cuda",
+        _enqueue_sequential_tuned,
+        sources=lambda: (SEQUENTIAL_TUNED, SEQUENTIAL),
+        unit="fp32",
+    )
+)
 register(
     Recurrence(
         "chunked",
@@ -200,7 +208,18 @@ register(
         _enqueue_chunked,
         unsupported=lambda problem: scan_unsupported(SCAN, problem.shape),
         scratch=_scratch.here,
+        sources=lambda: (PREPARE, SCAN),
         unit="fp32",
     )
 )
-register(Recurrence("dispatched", "cuda", _enqueue_dispatched, scratch=_scratch.here, minor=True, unit="fp32"))
+register(
+    Recurrence(
+        "dispatched",
+        "cuda",
+        _enqueue_dispatched,
+        scratch=_scratch.here,
+        sources=lambda: (SEQUENTIAL, PREPARE, SCAN),
+        minor=True,
+        unit="fp32",
+    )
+)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kernels.compile import Source
 from kernels.problem import Array, Problem, ProblemError
 
 Enqueue = Callable[[Problem, Array, Array], None]
@@ -28,6 +29,8 @@ class Recurrence:
         scratch: the scratch arrays it keeps on the current device, for the checks to fill with NaN.
         unit: what does its multiplications, "fp32" or "tensor" (cores), for the physical limit; an empty text leaves
             it open, and the limit is that of the faster.
+        sources: the CUDA sources that it runs on the current device, so that a record can tell its machine code; none
+            where it has no such, or on the host.
         minor: whether it is left out unless it is asked for by name.
     """
 
@@ -36,6 +39,7 @@ class Recurrence:
     enqueue: Enqueue
     unsupported: Callable[[Problem], str | None] = lambda problem: None
     scratch: Callable[[], list[Array]] = list
+    sources: Callable[[], tuple[Source, ...]] = tuple
     minor: bool = False
     unit: str = ""
 

@@ -25,7 +25,7 @@ from kernels.compile import (
 )
 from kernels.gpu import Scratch, checked_device, current_facts, facts, loaded, scan_unsupported
 from kernels.problem import Array, Problem, Shape
-from kernels.registry import Recurrence, recurrence, register
+from kernels.registry import Recurrence, recurrence, recurrences, register
 from kernels.spans import LARGEST_SPAN, spans
 from kernels.timetable import shipped_tables
 
@@ -51,6 +51,10 @@ class Build:
     def small_tokens(self) -> int:
         """Tokens up to which one launch does all."""
         return CHUNK * tensor_output_groups(self.small)
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        return TENSOR_PREPARE, self.scan, self.small
 
     def unsupported(self, problem: Problem) -> str | None:
         """Why it cannot run on the current device, or None where it can."""
@@ -178,6 +182,7 @@ register(
         _enqueue_best,
         unsupported=lambda problem: _best_build().unsupported(problem),
         scratch=_rooms.here,
+        sources=lambda: _best_build().sources,
         unit="tensor",
     )
 )
@@ -188,8 +193,17 @@ register(
         functools.partial(_enqueue, SM80),
         unsupported=SM80.unsupported,
         scratch=_rooms.here,
+        sources=lambda: SM80.sources,
         minor=True,
         unit="tensor",
     )
 )
-register(Recurrence("auto", "cuda", _enqueue_auto, scratch=_rooms.here))
+
+
+def _all_sources() -> tuple[Source, ...]:
+    """Those of every recurrence that `auto` may choose."""
+    others = [one for one in recurrences("cuda") if one.name not in auto.NEVER]
+    return tuple(dict.fromkeys(source for one in others for source in one.sources()))
+
+
+register(Recurrence("auto", "cuda", _enqueue_auto, scratch=_rooms.here, sources=_all_sources))

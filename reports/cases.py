@@ -9,7 +9,6 @@ import pandas as pd
 
 from kernels.inputs import FAMILIES
 from kernels.problem import Shape
-from results.schema import Record
 
 SERIES = ["shape", "head_map", "inputs"]
 """What a table never mixes."""
@@ -20,9 +19,14 @@ CASE = ["kind", "recurrence", "against", "tokens", *SERIES]
 DEFAULT = (str(Shape()), Shape().head_map)
 
 
-def newest_of_each(everything: pd.DataFrame, records: Sequence[Record]) -> pd.DataFrame:
-    """For each kind and series, the cases of the newest run that has some."""
-    order = {record.run_id: place for place, record in enumerate(records)}
+def newest_of_each(everything: pd.DataFrame, runs: Sequence[str]) -> pd.DataFrame:
+    """For each kind and series, the cases of the newest run that has some.
+
+    Args:
+        everything: all cases, or the newest of each.
+        runs: the names of the runs, oldest first.
+    """
+    order = {run_id: place for place, run_id in enumerate(runs)}
     age = everything["run_id"].map(order)
     groups = [everything[column] for column in ("kind", *SERIES)]
     rows = everything[age == age.groupby(groups).transform("max")]

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
+from reports import comparing, keeping
 from results.store import ResultsError, default_root
 
-OK, USAGE, NOTHING, NOT_COMPARABLE, INTERRUPTED = 0, 2, 4, 5, 130
+OK, REGRESSION, USAGE, NOTHING, NOT_COMPARABLE, INTERRUPTED = 0, 1, 2, 4, 5, 130
 
 
 def _version() -> str:
@@ -23,8 +24,9 @@ def _version() -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gdn-bench",
-        description="Shows what pytest --benchmark-only measured.",
-        epilog="Exit codes: 0 fine, 2 usage, 4 nothing is stored, 5 a stored file cannot be read.",
+        description="Keeps, judges and shows what pytest --benchmark-only measured.",
+        epilog="Exit codes: 0 fine, 1 simulate misses a figure, 2 usage, 4 nothing is stored, "
+        "5 a stored file cannot be read; compare --help has those of a comparison.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -43,7 +45,24 @@ def _parser() -> argparse.ArgumentParser:
     table.add_argument(
         "--out", type=Path, metavar="FILE", help="the file (default: in kernels/tables, by card and shape)"
     )
+    keeping.add(commands, results)
+    comparing.add(commands, results)
+    simulation = commands.add_parser("simulate", help="let rules of judging loose on fabricated histories (minutes)")
+    simulation.set_defaults(results=None)
+    for name, default, what in (
+        ("histories", 60, "histories without a change, of 100 nights each"),
+        ("steps", 240, "histories with a step of 5 %%, and as many with one of 2 %%"),
+        ("jobs", 2, "processes at once"),
+    ):
+        simulation.add_argument(f"--{name}", type=_positive, default=default, metavar="N", help=f"{what} ({default})")
+    simulation.add_argument("--seed", type=int, default=1, metavar="N", help="of the histories (1)")
     return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no integer from 1 on")
+    return int(text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,8 +76,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             if arguments.profile:
                 return _profile(root, arguments.recurrences, arguments.tokens)
             return doctor(root)
+        if arguments.command == "compare":
+            return comparing.compare(root, arguments)
+        if arguments.command in ("push", "pull"):
+            return comparing.move(root, arguments)
+        if arguments.command == "accept":
+            return keeping.accept(root, arguments.run, arguments.because)
+        if arguments.command == "history":
+            return keeping.history(root, arguments)
         if arguments.command == "table":
             return _table(root, arguments.run, arguments.out)
+        if arguments.command == "simulate":
+            return _simulate(arguments.histories, arguments.steps, arguments.seed, arguments.jobs)
         return _report(root, arguments.out or root / "report.html")
     except ResultsError as error:
         return _say(str(error), USAGE)
@@ -68,17 +97,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _report(root: Path, out: Path) -> int:
     # Matplotlib and pandas take a second to import, which --help need not wait for.
-    from reports.page import build, write
-    from results.reference import references
-    from results.store import load
+    from reports.page import report
 
-    loaded = load(root)
-    print(write(build(loaded.records, loaded.problems, references()), out))
-    for problem in loaded.problems:
+    path, problems, notes, runs = report(root, out)
+    print(path)
+    for note in notes:
+        _say(note, OK)
+    for problem in problems:
         _say(problem, NOT_COMPARABLE)
-    if loaded.problems:
+    if problems:
         return NOT_COMPARABLE
-    if not loaded.records:
+    if not runs:
         return _say(f"nothing is stored in {root}; pytest --benchmark-only measures", NOTHING)
     return OK
 
@@ -87,19 +116,25 @@ def _profile(root: Path, names: str, tokens: str) -> int:
     from kernels.detect import gpu
     from reports.profile import keep, lines, profile
     from results.store import gpu_key
-    from suite.environment import collect
+    from suite.environment import card_uuid, collect
+    from suite.lock import DEFAULT_TIMEOUT_S, Lock, LockError, idle
     from suite.options import OptionError, parse_recurrences, parse_tokens
     from suite.profile import ProfileError
 
     if not gpu().usable:
         return _say(f"there is no GPU to profile: {gpu().problem}", NOTHING)
+    card = Lock(card_uuid(0) or "unknown")
     try:
         chosen, numbers = parse_recurrences(names, "cuda"), parse_tokens(tokens)
+        with idle(card.uuid):
+            card.acquire(DEFAULT_TIMEOUT_S, lambda text: print(text, file=sys.stderr))
         found = profile(chosen, numbers)
     except OptionError as error:
         return _say(str(error).replace("--gdn-", "--"), USAGE)
-    except ProfileError as error:
+    except (ProfileError, LockError) as error:
         return _say(str(error), NOTHING)
+    finally:
+        card.release()
     print("\n".join(lines(found.rows)))
     environment, _ = collect(0)
     print(f"kept in {keep(found, environment, root, gpu_key(environment))}")
@@ -125,6 +160,18 @@ def _table(root: Path, run_id: str | None, out: Path | None) -> int:
     if table.source.dirty:
         _say(f"warning: {record.run_id} was measured with changes to commit {table.source.commit[:10]}", OK)
     return NOT_COMPARABLE if loaded.problems else OK
+
+
+def _simulate(histories: int, steps: int, seed: int, jobs: int) -> int:
+    # NumPy and SciPy take a while to import, which --help need not wait for.
+    from reports.simulation import markdown, notes, simulate
+    from results.simulate import missed
+
+    found = simulate(histories, steps, seed, jobs)
+    print(markdown(found))
+    for note in notes(found):
+        _say(note, OK)
+    return REGRESSION if missed(found[0]) else OK
 
 
 def _say(text: str, code: int) -> int:

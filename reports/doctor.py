@@ -13,7 +13,8 @@ from kernels.detect import gpu
 from kernels.dispatch import DeviceFacts, DispatchError, choose
 from kernels.inputs import make
 from kernels.timetable import AutoError, Table, shipped_tables
-from results.store import gpu_key, load
+from results import series
+from results.store import gpu_key
 from suite.environment import collect
 from suite.facts import Environment
 from suite.options import PLANS
@@ -50,16 +51,17 @@ def doctor(root: Path) -> int:
             code = 2
     else:
         lines += ["dispatch: none, as it is for GPUs", "auto: none, as it is for GPUs", ""]
-    loaded = load(root)
+    runs = series.runs(root)
+    problems = runs.attrs["problems"]
     lines += [
         f"results    {root}",
         f"history    {root / 'history' / gpu_key(environment)}",
-        f"stored     {len(loaded.records)} runs, {len(loaded.problems)} files that cannot be read",
+        f"stored     {len(runs)} runs, {len(problems)} files that cannot be used",
     ]
     print("\n".join(lines))
-    for problem in loaded.problems:
+    for problem in problems:
         print(f"gdn-bench: {' '.join(problem.split())}", file=sys.stderr)
-    return code or (5 if loaded.problems else 0)
+    return code or (5 if problems else 0)
 
 
 def device_lines(environment: Environment, problem: str) -> list[str]:

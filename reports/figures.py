@@ -19,6 +19,7 @@ from typing import Any
 
 import matplotlib
 import matplotlib.style
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -288,16 +289,17 @@ def history(speed: pd.DataFrame, tokens: int, look: Mapping[str, Style], prefix:
             f"{words.duration(medians.max())}"
         )
     steps = _steps(runs)
+    marked = steps[-MOST_STEPS:]
 
     def draw(figure: Figure) -> None:
         every = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
         for axes, (name, one) in zip(every, panels, strict=True):
             style = look[name]
             for _, line in one.groupby("method_id", sort=False):
-                x = [places[run] for run in line["run_id"]]
-                axes.fill_between(x, line["low_us"], line["high_us"], color=style.color, alpha=0.2, lw=0)
-                axes.plot(x, line["median_us"], **style.kwargs)
-            for place, _ in steps:
+                drawn = _thinned(line.assign(place=[places[run] for run in line["run_id"]]))
+                axes.fill_between(drawn["place"], drawn["low_us"], drawn["high_us"], color=style.color, alpha=0.2, lw=0)
+                axes.plot(drawn["place"], drawn["median_us"], **(style.kwargs | _many(len(drawn))))
+            for place, _ in marked:
                 axes.axvline(place - 0.5, color=MUTED, lw=1, ls=":")
             middle = one["median_us"].median()
             low, high = one["low_us"].min(), one["high_us"].max()
@@ -306,7 +308,7 @@ def history(speed: pd.DataFrame, tokens: int, look: Mapping[str, Style], prefix:
             axes.set_title(name, loc="left")
             axes.yaxis.set_major_locator(MaxNLocator(4))
             axes.yaxis.set_major_formatter(_durations(max(high, middle)))
-        for place, text in steps:
+        for place, text in marked:
             every[0].annotate(
                 text,
                 (place - 0.5, 1),
@@ -325,18 +327,44 @@ def history(speed: pd.DataFrame, tokens: int, look: Mapping[str, Style], prefix:
     return svg(draw, prefix, title, said, height=0.8 + 1.3 * len(panels))
 
 
+MOST_POINTS = 300
+"""A line through more runs is drawn through medians of consecutive ones: a page need not hold what no eye resolves."""
+
+
+MOST_STEPS = 12
+"""Of more changes of the software, the newest are marked in the figure; the description lists all."""
+
+
+def _thinned(line: pd.DataFrame) -> pd.DataFrame:
+    """At most `MOST_POINTS` rows: of consecutive runs the median of medians, the least low and the greatest high."""
+    line = line[["place", "median_us", "low_us", "high_us"]]
+    if len(line) <= MOST_POINTS:
+        return line
+    group = np.arange(len(line)) * MOST_POINTS // len(line)
+    return line.groupby(group).agg({"place": "mean", "median_us": "median", "low_us": "min", "high_us": "max"})
+
+
+def _many(points: int) -> dict[str, Any]:
+    """How a line of many points differs: markers would cover it."""
+    return {"marker": "", "linewidth": 1.0} if points > 100 else {}
+
+
 def _steps(runs: pd.DataFrame) -> list[tuple[int, str]]:
     """(place, what changed) where the software differs from the run before."""
     found = []
+    columns = {word: [*runs[name]] for name, word in _SOFTWARE}
     for place in range(1, len(runs)):
         changed = [
-            f"{word} {runs[column][place]}"
-            for column, word in (("driver", "driver"), ("cuda_runtime", "CUDA"), ("method_id", "method"))
-            if not pd.isna(runs[column][place]) and runs[column][place] != runs[column][place - 1]
+            f"{word} {values[place]}"
+            for word, values in columns.items()
+            if values[place] != values[place - 1] and not pd.isna(values[place])
         ]
         if changed:
             found.append((place, ", ".join(changed)))
     return found
+
+
+_SOFTWARE = (("driver", "driver"), ("cuda_runtime", "CUDA"), ("method_id", "method"))
 
 
 def _labels(published: pd.DataFrame | None) -> list[tuple[str, pd.DataFrame]]:

@@ -33,9 +33,9 @@ def aa(records: Sequence[Record], run_id: str, prefix: str) -> str:
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
-        for other in others:
-            if other:
-                axes.plot([p[0] for p in other], [p[1] for p in other], ls="", marker=".", color=figures.MUTED, ms=3)
+        every = [point for other in others for point in other]
+        if every:
+            axes.plot([p[0] for p in every], [p[1] for p in every], ls="", marker=".", color=figures.MUTED, ms=3)
         x, y, low, high = zip(*points, strict=True)
         errors = [[max(0.0, a - b) for a, b in zip(*ends, strict=True)] for ends in ((y, low), (high, y))]
         axes.errorbar(x, y, errors, color=figures.SERIES[0], marker="o", ls="", capsize=2)

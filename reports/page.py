@@ -20,10 +20,18 @@ from kernels.dispatch import CHUNKED_MIN_TOKENS
 from kernels.inputs import FAMILIES
 from reports import cases, figures, measured, tables, verdict, words
 from reports.measuring import measuring
+from results import series
 from results.frame import frame
 from results.reference import Reference, references
 from results.schema import Record
-from results.store import load, replace_file
+from results.store import read, replace_file
+
+TIMES = ("run_id", "started", "method_id", "driver", "cuda_runtime", "recurrence", "tokens", *cases.SERIES)
+TIMES += ("median_us", "low_us", "high_us")
+"""What the history of the times needs."""
+
+RECORDS_READ = 40
+"""Of a longer history, so many of the newest records are read whole; what the page shows of measuring is of them."""
 
 CASES_SHOWN = 40
 """Longer lists of cases are folded."""
@@ -79,9 +87,70 @@ def build(records: Iterable[Record], problems: Iterable[str], references: Iterab
     Returns:
         HTML; the same arguments give the same text.
     """
-    by_key: dict[str, list[Record]] = {}
+    return page([Stored.of(own) for own in _by_key(records)], problems, references)
+
+
+def _by_key(records: Iterable[Record]) -> list[list[Record]]:
+    found: dict[str, list[Record]] = {}
     for record in records:
-        by_key.setdefault(record.gpu_key, []).append(record)
+        found.setdefault(record.gpu_key, []).append(record)
+    return [*found.values()]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What the page needs of one GPU's history.
+
+    Attributes:
+        key: its `gpu_key`.
+        runs: the names of all runs, oldest first.
+        records: the newest of them, whole, oldest first: those whose measuring is shown.
+        newest: the cases of all runs, or the newest of each case.
+        times: all speed cases, columns `TIMES`.
+    """
+
+    key: str
+    runs: Sequence[str]
+    records: Sequence[Record]
+    newest: pd.DataFrame
+    times: pd.DataFrame
+
+    @classmethod
+    def of(cls, records: Sequence[Record]) -> Stored:
+        """From all records of a GPU, oldest first."""
+        table = frame(records)
+        runs = [record.run_id for record in records]
+        return cls(records[0].gpu_key, runs, records, table, table[table["kind"] == "speed"])
+
+
+def stored(root: Path) -> tuple[list[Stored], tuple[str, ...], tuple[str, ...]]:
+    """What a results folder holds, out of the index: (GPU by GPU, problems, notes); see `results.series`.
+
+    Only the newest records are read whole, and the newest one that kept its alternations.
+
+    Raises:
+        ResultsError: the folder cannot be read, or a record that was just there.
+    """
+    found, problems, notes = series.opened(root)
+    gpus = []
+    for one in found:
+        if not len(one.runs):
+            continue
+        names = [str(name) for name in one.runs["run_id"]]
+        whole = names[-RECORDS_READ:]
+        measured = one.runs[one.runs["aa_least"].notna()]["run_id"]
+        if len(measured) and measured.iloc[-1] not in whole:
+            whole.insert(0, str(measured.iloc[-1]))
+        records = [read(root, one.gpu_key, name) for name in whole]
+        gpus.append(
+            Stored(one.gpu_key, names, records, one.cases(newest=True), one.cases(kinds=("speed",), columns=TIMES))
+        )
+    return gpus, problems, notes
+
+
+def page(gpus: Iterable[Stored], problems: Iterable[str], references: Iterable[Reference]) -> str:
+    """The page of what is stored; the arguments are those of `build`."""
+    by_key = {one.key: one for one in gpus}
     published = tuple(references)
     ordered = sorted(by_key.items(), key=lambda item: (item[0].startswith("host-"), item[0]))
     ids = _ids(by_key)
@@ -93,7 +162,7 @@ def build(records: Iterable[Record], problems: Iterable[str], references: Iterab
         undefined=jinja2.StrictUndefined,
     )
     return environment.get_template("report.html.j2").render(
-        gpus=[_gpu(key, own, ids[key], published) for key, own in ordered],
+        gpus=[_gpu(own, ids[key], published) for key, own in ordered],
         problems=tuple(problems),
         references=[tables.published_tables(reference) for reference in published],
         colors=figures.SERIES,
@@ -112,8 +181,14 @@ def write_report(root: Path, out: Path | None = None) -> Path:
     Raises:
         ResultsError: the folder cannot be read, or the file cannot be written.
     """
-    loaded = load(root)
-    return write(build(loaded.records, loaded.problems, references()), out or root / "report.html")
+    return report(root, out)[0]
+
+
+def report(root: Path, out: Path | None = None) -> tuple[Path, tuple[str, ...], tuple[str, ...], int]:
+    """The same; returns (the page, problems, notes, how many runs there are)."""
+    gpus, problems, notes = stored(root)
+    path = write(page(gpus, problems, references()), out or root / "report.html")
+    return path, problems, notes, sum(len(one.runs) for one in gpus)
 
 
 def write(text: str, out: Path) -> Path:
@@ -135,17 +210,17 @@ def _ids(keys: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _gpu(key: str, records: Sequence[Record], anchor: str, published: Sequence[Reference]) -> Gpu:
-    everything = frame(records)
+def _gpu(own: Stored, anchor: str, published: Sequence[Reference]) -> Gpu:
+    key, records, everything = own.key, own.records, own.newest
     newest = records[-1]
-    shown = cases.newest_of_each(everything, records)
+    shown = cases.newest_of_each(everything, own.runs)
     look = figures.styles(everything["recurrence"])
     places = cases.places(shown)
-    series = []
+    sections = []
     for number, place in enumerate(places):
         beside = published if place[:2] == cases.DEFAULT and not key.startswith("host-") else ()
-        own = (cases.at(shown, place), cases.at(everything, place))
-        series.append(_section(*own, place, f"{anchor}--{number}", look, newest, beside))
+        both = (cases.at(shown, place), cases.at(own.times, place))
+        sections.append(_section(*both, place, f"{anchor}--{number}", look, newest, beside))
     missing = cases.not_repeated(everything, shown)
     silence = verdict.silence(newest, shown, missing)
     bad = shown[shown["outcome"].isin(["red", "inconclusive"])]
@@ -157,7 +232,7 @@ def _gpu(key: str, records: Sequence[Record], anchor: str, published: Sequence[R
         *([f"driver {e.driver}"] if e.driver else []),
         *([f"CUDA {e.cuda_runtime}"] if e.cuda_runtime else []),
         *([f"CuPy {e.cupy}"] if e.cupy else []),
-        words.count(len(records), "run") + " kept",
+        words.count(len(own.runs), "run") + " kept",
     ]
     reds = (shown["outcome"] == "red").any() or (missing["outcome"] == "red").any()
     calm = (
@@ -176,16 +251,17 @@ def _gpu(key: str, records: Sequence[Record], anchor: str, published: Sequence[R
         bad=tables.bad_table(bad) if len(bad) else None,
         silence=silence,
         notes=newest.notes,
-        series=series,
-        measuring=_measuring(records, f"{anchor}--measuring"),
-        runs=tables.runs_table(records),
+        series=sections,
+        measuring=_measuring(records, f"{anchor}--measuring", len(own.runs)),
+        runs=tables.runs_table(records, len(own.runs)),
         environment=tables.environment_rows(newest),
         command=shlex.join(newest.command),
     )
 
 
-def _measuring(records: Sequence[Record], anchor: str) -> Section | None:
+def _measuring(records: Sequence[Record], anchor: str, total: int) -> Section | None:
     """How good the measurement was: open where an alternation was inconclusive."""
+    part = f" The newest {len(records)} of {words.count(total, 'run')}." if total > len(records) else ""
     found = measuring(records)
     if found is None or found.quality is None:
         return None
@@ -197,11 +273,11 @@ def _measuring(records: Sequence[Record], anchor: str) -> Section | None:
         (
             measured.aa(records, found.run_id, f"{anchor}-aa"),
             "The baseline measured twice under two names, with the 95 % interval. On a GPU, beyond the dotted lines "
-            "nothing is judged. Grey: other runs.",
+            f"nothing is judged. Grey: other runs.{part}",
         ),
         (
             measured.canaries(records, f"{anchor}-canaries"),
-            "Fixed work before and after each run's times: where it moves, the machine did.",
+            f"Fixed work before and after each run's times: where it moves, the machine did.{part}",
         ),
     ]
     return Section(
@@ -217,7 +293,7 @@ def _measuring(records: Sequence[Record], anchor: str) -> Section | None:
 
 def _section(
     shown: pd.DataFrame,
-    everything: pd.DataFrame,
+    history: pd.DataFrame,
     place: tuple[str, ...],
     anchor: str,
     look: Mapping[str, figures.Style],
@@ -264,12 +340,15 @@ def _section(
             "Error: max |difference| / max |reference|. Dotted: the limits.",
         ),
     ]
-    history = everything[everything["kind"] == "speed"]
     timed = sorted(set(speed.dropna(subset=["median_us"])["tokens"]))
     if timed:
         short = next((n for n in timed if n >= CHUNKED_MIN_TOKENS), timed[0])
         for tokens in sorted({short, timed[-1]}):
             caption = f"Median time at {tokens:,} tokens, run by run; each panel has its own scale, not from 0."
+            if history["run_id"].nunique() > figures.MOST_POINTS:
+                caption += (
+                    " A point is the median of consecutive runs, the band goes from their least to their greatest."
+                )
             drawn.append((figures.history(history, tokens, look, f"{anchor}-history-{tokens}"), caption))
     section.pictures = [Picture(Markup(svg), caption) for svg, caption in drawn if svg]
     return section

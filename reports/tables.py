@@ -136,7 +136,8 @@ def bad_table(rows: pd.DataFrame) -> Table:
 _LOUDNESS = {"red": 0, "inconclusive": 1, "accuracy": 0, "determinism": 1, "speed": 2}
 
 
-def runs_table(records: Sequence[Record]) -> Table:
+def runs_table(records: Sequence[Record], total: int) -> Table:
+    """The newest runs, of `total` that there are."""
     table = []
     for record in reversed(records[-RUNS_SHOWN:]):
         e = record.environment
@@ -163,9 +164,7 @@ def runs_table(records: Sequence[Record]) -> Table:
             ]
         )
     heads = ["run", "status", "red", "green", "other", "commit", "driver", "CUDA", "CuPy", "method", "command"]
-    caption = (
-        f"The last {len(table)} of {words.count(len(records), 'run')}" if len(records) > len(table) else "All runs"
-    )
+    caption = f"The last {len(table)} of {words.count(total, 'run')}" if total > len(table) else "All runs"
     return Table(f"{caption}, newest first", heads, table)
 
 

@@ -123,6 +123,7 @@ def crossing(name: str, found: Crossover, ratios: pd.DataFrame) -> str:
     if name != "chunked":
         return said + (" The dispatch rule is for GPUs." if name == "host-chunked" else "")
     start = math.ceil(found.tokens)
+    said += f" Recommended for this card: a threshold of {math.ceil(found.high or found.tokens):,}."
     if (found.low or 0) <= threshold <= (found.high or math.inf):
         return f"{said} The dispatch threshold of {threshold} lies in the interval: it fits."
     if start < threshold:

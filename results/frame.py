@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
-from results.schema import Accuracy, Determinism, Record, Speed, Times
+from results.schema import Accuracy, Determinism, Group, Record, Speed, Times
 
 RUN_COLUMNS = (
     "run_id",
@@ -54,7 +55,15 @@ CASE_COLUMNS = (
     "replay_us",
     "order_effect",
     "stop",
+    "aa_ratio",
+    "aa_low",
+    "aa_high",
+    "sm_mhz",
+    "clock_spread",
 )
+OF_GROUP = ("aa_ratio", "aa_low", "aa_high", "sm_mhz", "clock_spread")
+"""Columns of a speed case that say how good its alternation was."""
+
 _KINDS = {Accuracy: "accuracy", Determinism: "determinism", Speed: "speed"}
 
 
@@ -66,24 +75,47 @@ def frame(records: Iterable[Record]) -> pd.DataFrame:
         run = (record.run_id, record.status, record.started, record.gpu_key, record.method.id)
         run += (e.commit, e.dirty, e.driver, e.cuda_runtime, e.cupy, e.gpu)  # type: ignore[assignment]
         run += (record.night, record.process)  # type: ignore[assignment]
+        groups = {_place(group): group for group in record.groups}
         for case in record.cases:
             for name, value in zip(RUN_COLUMNS, run, strict=True):
                 columns[name].append(value)
             row = _row(case)
+            if isinstance(case, Speed) and (group := groups.get(_place(case))):
+                row |= {name: getattr(group, name) for name in OF_GROUP}
             for name in CASE_COLUMNS:
                 columns[name].append(row.get(name))
-    table = pd.DataFrame(columns)
-    table["started"] = pd.to_datetime(table["started"], utc=True, format="ISO8601").astype("datetime64[us, UTC]")
-    return table.astype({name: _type(name) for name in columns if name != "started"})
+    return typed(columns)
 
 
-def _type(column: str) -> str:
-    """A column's type does not depend on what happens to be in it."""
-    if column.startswith(("error_", "rms_")) or column.endswith("_us") or column in ("limit", "order_effect"):
+def typed(columns: Mapping[str, Sequence[object]]) -> pd.DataFrame:
+    """A frame of lists; a column's type follows from its name (`type_of`), not from what happens to be in it."""
+    table = pd.DataFrame({name: pd.Series(list[Any](values), dtype="object") for name, values in columns.items()})
+    times = [name for name in columns if type_of(name) == TIME]
+    for name in times:
+        table[name] = pd.to_datetime(table[name], utc=True, format="ISO8601").astype("datetime64[us, UTC]")
+    return table.astype({name: type_of(name) for name in columns if name not in times})
+
+
+TIME = "datetime64[us, UTC]"
+_FLOATS = {"limit", "order_effect", "sm_mhz", "clock_spread"}
+_COUNTS = {"tokens", "reruns", "differing", "samples", "process"}
+_COUNTS |= {"schema", "green", "red", "inconclusive", "not_measured", "cores"}
+
+
+def type_of(column: str) -> str:
+    """The type of a column, whatever happens to be in it."""
+    if column in ("started", "finished"):
+        return TIME
+    if column.startswith(("error_", "rms_", "aa_")) or column.endswith("_us") or column in _FLOATS:
         return "float64"
-    if column in ("tokens", "reruns", "differing", "samples", "process"):
+    if column in _COUNTS:
         return "Int64"
     return "boolean" if column == "dirty" else "object"
+
+
+def _place(part: Group | Speed) -> tuple[int, str, str, str]:
+    """What a speed case and its alternation have in common."""
+    return part.tokens, part.shape, part.head_map, part.inputs
 
 
 def _row(case: Accuracy | Determinism | Speed) -> dict[str, object]:

@@ -10,6 +10,7 @@ import msgspec
 
 from results.schema import Record
 from results.store import check_writable, gpu_key, new_run_id, save
+from suite.builds import builds
 from suite.run import Run, command
 
 DRAFT_EVERY_S = 2.0
@@ -63,6 +64,7 @@ class Keeper:
             groups=tuple(run.groups),
             canaries=tuple(run.canaries),
             ceilings=run.ceilings,
+            builds=builds(run.options.recurrences),
             night=run.options.night,
             process=run.options.process,
             cost=run.cost(),

@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from suite.facts import (
     Accuracy,
+    Build,
     Canary,
     Case,
     Ceilings,
@@ -34,6 +35,7 @@ from suite.facts import (
 __all__ = [
     "SCHEMA",
     "Accuracy",
+    "Build",
     "Canary",
     "Case",
     "Ceilings",
@@ -54,9 +56,9 @@ __all__ = [
     "Times",
 ]
 
-SCHEMA = 2
-"""1: hot times alone. 2: cold times, host times, SM clocks, groups, canaries and ceilings; its new keys may be
-missing, so that files of schema 1 are read as they are."""
+SCHEMA = 3
+"""1: hot times alone. 2: cold times, host times, SM clocks, groups, canaries and ceilings. 3: fingerprints of source,
+machine code and launching code. New keys may be missing, so that older files are read as they are."""
 
 
 class Record(Struct, frozen=True, kw_only=True):
@@ -78,6 +80,7 @@ class Record(Struct, frozen=True, kw_only=True):
     groups: Annotated[tuple[Group, ...], Meta(description="the alternations that the times come from")] = ()
     canaries: Annotated[tuple[Canary, ...], Meta(description="fixed work, timed before and after")] = ()
     ceilings: Annotated[Ceilings | None, Meta(description="peak rates that the limits rest on")] = None
+    builds: Annotated[tuple[Build, ...], Meta(description="kernels that were compiled; none in older records")] = ()
     night: Annotated[str | None, Meta(description="shared by the fresh processes of one night; else null")] = None
     process: Annotated[int | None, Meta(description="which of the night's processes this is, from 1 on")] = None
     cost: Annotated[Cost | None, Meta(description="what the run cost, and the device's share of that")] = None

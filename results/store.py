@@ -1,5 +1,5 @@
 """Where records live: `<root>/history/<gpu_key>/<run_id>.json`, and `<run_id>.partial.json` for a run that has
-not ended well: in progress, stopped or killed."""
+not ended well: in progress, stopped or killed. Old records may have moved into packs, see `results.packs`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from results import packs
 from results.schema import SCHEMA, Environment, Record
 
 SUFFIX, DRAFT_SUFFIX = ".json", ".partial.json"
@@ -25,6 +26,14 @@ NAME, KEY = re.compile(r"[A-Za-z0-9][\w.-]*"), re.compile(r"[a-z0-9][a-z0-9.-]*"
 
 class ResultsError(Exception):
     """A results folder or a record cannot be used; the message names it, the problem and the mend."""
+
+
+class NotStoredError(ResultsError, LookupError):
+    """There is no such run."""
+
+
+class StoredError(ResultsError):
+    """There is such a file already."""
 
 
 @dataclass(frozen=True)
@@ -115,11 +124,12 @@ def _unusable(folder: Path, error: OSError) -> ResultsError:
     )
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write(path: Path, data: bytes, sync: bool = True) -> None:
     with path.open("xb") as file:
         file.write(data)
         file.flush()
-        os.fsync(file.fileno())
+        if sync:
+            os.fsync(file.fileno())
 
 
 def save(record: Record, root: Path) -> Path:
@@ -154,13 +164,23 @@ def save(record: Record, root: Path) -> Path:
 
 
 def replace_file(text: str, out: Path, what: str, mend: str) -> Path:
-    """Write a text, whole or not at all; a file that was there is replaced.
+    """Write a text, whole or not at all; what cannot be encoded in UTF-8 becomes a question mark. See `replace_bytes`.
+
+    Raises:
+        ResultsError: it cannot be done.
+    """
+    return replace_bytes(text.encode(errors="replace"), out, what, mend)
+
+
+def replace_bytes(data: bytes, out: Path, what: str, mend: str, sync: bool = True) -> Path:
+    """Write bytes, whole or not at all; a file that was there is replaced.
 
     Args:
-        text: what cannot be encoded in UTF-8 becomes a question mark.
+        data: the bytes.
         out: the file; its folder is made.
         what: what it is, for the error.
         mend: what to do about the error.
+        sync: whether it must outlive a crash of the machine.
 
     Raises:
         ResultsError: it cannot be done.
@@ -169,7 +189,7 @@ def replace_file(text: str, out: Path, what: str, mend: str) -> Path:
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         try:
-            _write(temporary, text.encode(errors="replace"))
+            _write(temporary, data, sync)
             temporary.replace(out)
         finally:
             with suppress(OSError):
@@ -179,18 +199,39 @@ def replace_file(text: str, out: Path, what: str, mend: str) -> Path:
     return out
 
 
+def put(data: bytes, final: Path) -> Path:
+    """Write a file that is never replaced, whole or not at all.
+
+    Raises:
+        ResultsError: it is there already, or cannot be written.
+    """
+    temporary = final.parent / f".{final.name}-{secrets.token_hex(4)}"
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            _write(temporary, data)
+            _put(temporary, final)
+        finally:
+            with suppress(FileNotFoundError):
+                temporary.unlink()
+        _sync(final.parent)
+    except OSError as error:
+        raise _unusable(final.parent, error) from error
+    return final
+
+
 def _put(temporary: Path, final: Path) -> None:
     """Give a file its name, and never take a name from another: a link refuses that, a rename would not."""
     try:
         os.link(temporary, final)
     except FileExistsError:
-        raise ResultsError(f"{final} is there already; a stored record is never replaced") from None
+        raise StoredError(f"{final} is there already; a stored record is never replaced") from None
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
             raise
         # A file system without hard links: names are random, so looking first is enough.
         if final.exists():
-            raise ResultsError(f"{final} is there already; a stored record is never replaced") from None
+            raise StoredError(f"{final} is there already; a stored record is never replaced") from None
         temporary.rename(final)
 
 
@@ -234,28 +275,97 @@ def load(root: Path) -> Loaded:
     """
     records: dict[tuple[str, str], Record] = {}
     problems: list[str] = []
-    for file in map(Path, _files(root / "history", problems)):
+    folders = gpu_folders(root, problems)
+    for file in (file for folder in folders for file in loose(folder, problems)):
         try:
-            record = _read(file)
+            record = parse(read_file(file), file.parent.name, file.name)
         except FileNotFoundError:
-            continue  # a draft whose run has just ended
+            continue  # a draft whose run has just ended, or a record that has just moved into a pack
         except (OSError, ResultsError) as error:
             problems.append(f"{file}: {error.strerror if isinstance(error, OSError) else error}")
             continue
         key = record.gpu_key, record.run_id
         if record.status == "complete" or key not in records:
             records[key] = record
+    for place, found in (one for folder in folders for one in _packed(folder)):
+        if isinstance(found, str):
+            problems.append(f"{place}: {found}")
+        elif (known := records.get((found.gpu_key, found.run_id))) is None or known.status == "partial":
+            records[found.gpu_key, found.run_id] = found
+        elif known != found:
+            problems.append(f"{place}: {differs(found.run_id)}")
     ordered = sorted(records.values(), key=lambda record: (_time(record.started), record.run_id))
     return Loaded(tuple(ordered), tuple(problems))
 
 
-def _files(history: Path, problems: list[str]) -> list[str]:
-    """Records' files in all GPUs' folders; what lies elsewhere, or cannot be listed, becomes a problem."""
-    found = []
+def differs(run_id: str) -> str:
+    """What to say of a second record of a run that is not the same as the first."""
+    return f"run_id is {run_id!r}, which is stored with another content as well; keep the right one of the two"
+
+
+def _packed(folder: Path) -> Iterator[tuple[str, Record | str]]:
+    """(place, record or what is wrong) of all that is packed in a GPU's folder."""
+    for pack in packs.packs(folder):
+        for name, found in unpack(pack):
+            place = f"{pack}/{name}".rstrip("/")
+            try:
+                yield place, found if isinstance(found, str) else parse(found, folder.name, name)
+            except ResultsError as error:
+                yield place, str(error)
+
+
+def unpack(pack: Path) -> Iterator[tuple[str, bytes | str]]:
+    """(name, bytes or what is wrong) of each member of a pack; one without a name where all of it is broken."""
+    try:
+        for name, found in packs.members(pack):
+            yield name, f"{found}; {RESTORE}" if isinstance(found, packs.PackError) else found
+    except packs.PackError as error:
+        yield "", f"{error}; {RESTORE}"
+
+
+def read_bytes(root: Path, key: str, run_id: str) -> bytes:
+    """The file of a run as it is stored, loose or packed: complete if there is a complete one.
+
+    Args:
+        root: the results folder.
+        key: its `gpu_key`.
+        run_id: the run.
+
+    Raises:
+        NotStoredError: it is not stored.
+        ResultsError: it cannot be read.
+    """
+    folder = root / "history" / key
+    for _ in range(2):  # a run that ends, or moves into a pack, while it is looked for is found the second time
+        with suppress(FileNotFoundError):
+            return read_file(folder / f"{run_id}{SUFFIX}")
+        for pack in packs.packs(folder):
+            try:
+                if f"{run_id}{SUFFIX}" in packs.names(pack):
+                    return packs.member(pack, f"{run_id}{SUFFIX}")
+            except packs.PackError as error:
+                raise ResultsError(f"{pack}: {error}; {RESTORE}") from None
+        with suppress(FileNotFoundError):
+            return read_file(folder / f"{run_id}{DRAFT_SUFFIX}")
+    raise NotStoredError(f"run {run_id!r} is not stored in {folder}; name one that gdn-bench history lists")
+
+
+def read(root: Path, key: str, run_id: str) -> Record:
+    """The record of a run, see `read_bytes`."""
+    data = read_bytes(root, key, run_id)
+    try:
+        return _decode(data)
+    except ResultsError as error:
+        raise ResultsError(f"{root / 'history' / key}: {run_id}: {error}") from None
+
+
+def gpu_folders(root: Path, problems: list[str]) -> list[Path]:
+    """The folders of all GPUs; what lies elsewhere, or cannot be listed, becomes a problem."""
+    history, found = root / "history", []
     try:
         for entry in sorted(history.iterdir()):
             if entry.is_dir():
-                found += [str(file) for file in sorted(entry.glob(f"*{SUFFIX}")) if file.name[0] != "."]
+                found.append(entry)
             elif entry.suffix == SUFFIX and entry.name[0] != ".":
                 problems.append(f"{entry}: lies outside the folder of a GPU; move it to the one its gpu_key names")
     except FileNotFoundError:
@@ -265,22 +375,56 @@ def _files(history: Path, problems: list[str]) -> list[str]:
     return found
 
 
-def _read(file: Path) -> Record:
+def loose(folder: Path, problems: list[str]) -> list[Path]:
+    """Records' own files in a GPU's folder, drafts too."""
+    return [folder / name for name in loose_names(folder, problems)]
+
+
+def loose_names(folder: Path, problems: list[str]) -> list[str]:
+    """The names of these, which are had faster where there are thousands."""
     try:
-        data = file.read_bytes()
+        with os.scandir(folder) as entries:
+            return sorted(one.name for one in entries if one.name.endswith(SUFFIX) and one.name[0] != ".")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        problems.append(f"{folder}: {error.strerror}; mend its permissions")
+        return []
+
+
+def read_file(file: Path) -> bytes:
+    """The bytes of a record's file.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ResultsError: it is a link that leads nowhere.
+        OSError: it cannot be read.
+    """
+    try:
+        return file.read_bytes()
     except FileNotFoundError:
         if file.is_symlink():
             raise ResultsError("a link that leads nowhere; remove it") from None
         raise
+
+
+def parse(data: bytes, folder: str, name: str) -> Record:
+    """The record in the bytes of a file.
+
+    Args:
+        data: the file's bytes.
+        folder, name: those of the file, which must be the record's own.
+
+    Raises:
+        ResultsError: the bytes are no record, or belong elsewhere.
+    """
     record = _decode(data)
-    if record.gpu_key != file.parent.name:
-        raise ResultsError(
-            f"gpu_key is {record.gpu_key!r}, the folder is {file.parent.name!r}; move the file to its own folder"
-        )
+    if record.gpu_key != folder:
+        raise ResultsError(f"gpu_key is {record.gpu_key!r}, the folder is {folder!r}; move the file to its own folder")
     wanted = record.run_id + (DRAFT_SUFFIX if record.status == "partial" else SUFFIX)
-    if file.name == wanted:
+    if name == wanted:
         return record
-    if file.name.removesuffix(SUFFIX).removesuffix(".partial") == record.run_id:
+    if name.removesuffix(SUFFIX).removesuffix(".partial") == record.run_id:
         raise ResultsError(f"status is {record.status!r}; rename the file to {wanted}")
     raise ResultsError(f"run_id is {record.run_id!r} and the file has another name; rename the file to {wanted}")
 
@@ -344,3 +488,12 @@ def _named(raw: Any, path: str) -> str:
             return f"{path}: "
     text = repr(value)
     return f"{path} is {text if len(text) <= 60 else text[:57] + '...'}: " if path else ""
+
+
+def decode(data: bytes) -> Record:
+    """The record in bytes, wherever they are from.
+
+    Raises:
+        ResultsError: they are no record; the message says why, without a file's name.
+    """
+    return _decode(data)

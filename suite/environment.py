@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from kernels import fingerprint
 from suite.facts import Clocks, Environment, Look
+from suite.lock import idle_processes
 from suite.quality import POWER_CAP
 
 ROOT = Path(__file__).parent.parent
@@ -65,6 +67,7 @@ class Nvml:
         pynvml.nvmlInit()
         self._handle = pynvml.nvmlDeviceGetHandleByPciBusId(bus_id)
         self.own_processes = 1
+        self.uuid: str | None = None
         self._busy: list[tuple[float, int]] = []
         self._watched = 0.0
 
@@ -97,9 +100,13 @@ class Nvml:
         return Look(
             clocks=self.clocks(),
             # Counted, not told apart by their numbers: in a container these are others than NVML's.
-            others=None if running is None else max(0, len(running) - self.own_processes),
+            others=None if running is None else max(0, len(running) - self.own_processes - self._idle()),
             throttled_ns=sum(known) if known else None,
         )
+
+    def _idle(self) -> int:
+        """Processes of other jobs of ours that have a context on the card and wait."""
+        return idle_processes(self.uuid) if self.uuid else 0
 
     def watch(self, now: bool = False) -> None:
         """Keep NVML's samples of whether a kernel ran: its buffer holds those of some 20 s. Asks every 5 s at most."""
@@ -140,6 +147,17 @@ class Nvml:
         return str(self._nvml.nvmlSystemGetDriverVersion())
 
 
+def card_uuid(device: int) -> str | None:
+    """The UUID of a card by its CUDA index; None where NVML does not tell. Makes no context."""
+    import cupy
+
+    try:
+        found: str | None = Nvml(cupy.cuda.runtime.deviceGetPCIBusId(device)).ask("nvmlDeviceGetUUID")
+    except Exception:  # no NVML, or not this card: measuring goes on without
+        return None
+    return found
+
+
 def _version(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
@@ -159,6 +177,7 @@ def collect(device: int | None) -> tuple[Environment, Nvml | None]:
         "platform": platform.platform(),
         "commit": head,
         "dirty": dirty,
+        "launcher": fingerprint.launcher(),
     }
     if device is None:
         return Environment(**common), None
@@ -167,6 +186,7 @@ def collect(device: int | None) -> tuple[Environment, Nvml | None]:
     properties = cupy.cuda.runtime.getDeviceProperties(device)
     # By the bus: the UUID that CuPy gives ends at its first zero byte.
     nvml = Nvml(cupy.cuda.runtime.deviceGetPCIBusId(device))
+    nvml.uuid = nvml.ask("nvmlDeviceGetUUID")
     memory = nvml.ask("nvmlDeviceGetMemoryInfo")
     ecc = nvml.ask("nvmlDeviceGetEccMode")
     limit = nvml.ask("nvmlDeviceGetEnforcedPowerLimit")
@@ -174,7 +194,7 @@ def collect(device: int | None) -> tuple[Environment, Nvml | None]:
         Environment(
             **common,
             gpu=properties["name"].decode(),
-            gpu_uuid=nvml.ask("nvmlDeviceGetUUID"),
+            gpu_uuid=nvml.uuid,
             sms=properties["multiProcessorCount"],
             memory_mib=(memory.total if memory else properties["totalGlobalMem"]) // 2**20,
             ecc=None if ecc is None else bool(ecc[0]),

@@ -70,8 +70,26 @@ class Environment(Struct, frozen=True, kw_only=True):
     platform: Annotated[str, Meta(description="operating system, as Python's platform.platform()")]
     commit: Annotated[str | None, Meta(description="git commit of the checkout; null outside one")] = None
     dirty: Annotated[bool | None, Meta(description="whether tracked source differs from the commit")] = None
+    launcher: Annotated[
+        str | None, Meta(description="SHA-256 of the Python and the tables of kernels/, which launch the kernels")
+    ] = None
     before: Annotated[Clocks, Meta(description="clocks before the first case")] = Clocks()
     after: Annotated[Clocks, Meta(description="clocks after the last case")] = Clocks()
+
+
+class Build(Struct, frozen=True, kw_only=True):
+    """A kernel that was compiled for a run: which source, and which machine code it became."""
+
+    kernel: Annotated[str, Meta(description="its name")]
+    file: Annotated[str, Meta(description="its source in kernels/cuda")]
+    arch: Annotated[str, Meta(description="what it was compiled for, such as sm_90a")]
+    shape: Annotated[str, Meta(description="HKxHVxD")]
+    head_map: Annotated[str, Meta(description="tiled or grouped")]
+    recurrences: Annotated[
+        tuple[str, ...], Meta(description="those of the run that launch it; none where it is of the measuring")
+    ] = ()
+    source_sha256: Annotated[str, Meta(description="SHA-256 of the source, all it includes and its constants")]
+    code_sha256: Annotated[str, Meta(description="SHA-256 of the machine code: the cubin's .text sections")]
 
 
 class Accuracy(Struct, frozen=True, kw_only=True, tag="accuracy", tag_field="kind"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from kernels import ProblemError, Shape, recurrence, recurrences
 from kernels.detect import Gpu
 from kernels.inputs import FAMILIES
 from kernels.problem import HEAD_DIM
+from suite.environment import card_uuid
+from suite.lock import DEFAULT_TIMEOUT_S, parse_timeout
 from suite.quality import CARD, HOST, Bounds
 from suite.sampling import Policy
 
@@ -90,6 +93,8 @@ class Options:
         night: shared by the processes of one night, or None.
         process: which of the night's processes this is, from 1 on; None in the one that starts them.
         red: recurrences that get no time, as a check of the night was red.
+        devices: CUDA indices of several GPUs, each to be measured in a process of its own; else empty.
+        lock_timeout_s: seconds to wait for another job on the same card.
     """
 
     platform: str
@@ -104,6 +109,8 @@ class Options:
     night: str | None = None
     process: int | None = None
     red: tuple[str, ...] = ()
+    devices: tuple[int, ...] = ()
+    lock_timeout_s: float = DEFAULT_TIMEOUT_S
 
     @property
     def plan(self) -> Plan:
@@ -191,27 +198,57 @@ def parse_processes(text: str) -> int:
     return int(text)
 
 
-def choose_device(text: str, found: Gpu) -> tuple[str, int, str]:
-    """(platform, CUDA index, a line to print) from "auto", "host" or an index.
+def parse_lock_timeout(text: str) -> float:
+    """Seconds to wait for a card.
+
+    Raises:
+        OptionError: it is no number of seconds.
+    """
+    try:
+        return parse_timeout(text)
+    except ValueError as error:
+        raise OptionError(str(error)) from None
+
+
+def choose_devices(text: str, found: Gpu) -> tuple[str, tuple[int, ...], str]:
+    """(platform, CUDA indices, a line to print) from "auto", "host", "all", or indices and UUIDs with commas.
 
     Raises:
         OptionError: a GPU is asked for or present and cannot be used, or the text is none of these.
     """
     if text == "host":
-        return "host", 0, ""
-    if text != "auto" and not (text.isascii() and text.isdecimal()):
-        raise OptionError(f"--gdn-device is {text!r}; give auto, host or the index of a GPU, such as 0")
+        return "host", (0,), ""
+    single = text in ("auto", "all")
+    if not single and not all(_DEVICE.fullmatch(item) for item in _items("--gdn-device", text)):
+        raise OptionError(
+            f"--gdn-device is {text!r}; give auto, host, all, or indices or UUIDs of GPUs, such as 0 or 0,1"
+        )
     if not found.usable:
         if text == "auto" and not found.present:
-            return "host", 0, f"no GPU: {found.problem}. The NumPy recurrences run instead."
+            return "host", (0,), f"no GPU: {found.problem}. The NumPy recurrences run instead."
         raise OptionError(f"the GPU cannot be used: {found.problem}. --gdn-device host measures the NumPy recurrences")
-    index = 0 if text == "auto" else int(text)
     import cupy
 
     count = cupy.cuda.runtime.getDeviceCount()
-    if index >= count:
-        raise OptionError(f"--gdn-device is {index}; there are {count} GPUs, counted from 0")
-    return "cuda", index, ""
+    if single:
+        return "cuda", tuple(range(count if text == "all" else 1)), ""
+    indices = [_index(item, count) for item in _items("--gdn-device", text)]
+    return "cuda", tuple(dict.fromkeys(indices)), ""
+
+
+_DEVICE = re.compile(r"\d+|GPU-[\w-]+", re.ASCII)
+
+
+def _index(item: str, count: int) -> int:
+    """The CUDA index of a GPU, from its index or its UUID."""
+    if item.isdecimal():
+        if int(item) >= count:
+            raise OptionError(f"--gdn-device is {item}; there are {count} GPUs, counted from 0")
+        return int(item)
+    known = [card_uuid(device) for device in range(count)]
+    if item not in known:
+        raise OptionError(f"--gdn-device is {item}; there are {', '.join(str(one) for one in known)}")
+    return known.index(item)
 
 
 def default_recurrences(platform: str) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 
 from kernels.detect import gpu
 from kernels.inputs import FAMILIES
+from suite import lock
 from suite import options as o
+from suite.devices import measure_each, take
 from suite.facts import Speed
 from suite.processes import new_night, time_in_fresh_processes
 from suite.run import Item, KeepError, Run, items
@@ -20,6 +23,9 @@ from suite.run import Item, KeepError, Run, items
 RUN = pytest.StashKey[Run]()
 LINES = pytest.StashKey[list[str]]()
 TIMED_ELSEWHERE = pytest.StashKey[int]()
+ON_EACH_CARD = pytest.StashKey[bool]()
+UNTIL = pytest.StashKey[ExitStack]()
+CARD = pytest.StashKey[lock.Lock | None]()
 
 NOTHING_MEASURED = 4
 """Exit code of a run in which no case could be measured: silence must not read as passed."""
@@ -66,7 +72,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--gdn-device",
         metavar="DEVICE",
         default="auto",
-        help="auto, host or the index of a GPU (default: %(default)s)",
+        help="auto, host, all, or indices or UUIDs of GPUs, each with a record of its own (default: %(default)s)",
+    )
+    group.addoption(
+        "--gdn-lock-timeout",
+        metavar="SECONDS",
+        default=f"{lock.DEFAULT_TIMEOUT_S:.0f}",
+        help="how long to wait for another job on the same card (default: %(default)s)",
     )
     group.addoption(
         "--gdn-processes",
@@ -91,13 +103,13 @@ def read_options(config: pytest.Config) -> o.Options:
     """
     if config not in _read:
         text = config.getoption
-        platform, device, said = o.choose_device(text("--gdn-device"), gpu())
+        platform, devices, said = o.choose_devices(text("--gdn-device"), gpu())
         process = None if text("--gdn-process") is None else int(text("--gdn-process"))
         processes = o.parse_processes(text("--gdn-processes")) if process is None else 0
         head_map, names, tokens = text("--gdn-head-map"), text("--gdn-recurrences"), text("--gdn-tokens")
         _read[config] = o.Options(
             platform=platform,
-            device=device,
+            device=devices[0],
             recurrences=o.default_recurrences(platform) if names is None else o.parse_recurrences(names, platform),
             tokens=None if tokens is None else o.parse_tokens(tokens),
             shape=o.parse_shape(text("--gdn-shape"), head_map),
@@ -108,6 +120,8 @@ def read_options(config: pytest.Config) -> o.Options:
             night=text("--gdn-night") or (new_night() if processes else None),
             process=process,
             red=tuple(filter(None, (text("--gdn-red") or "").split(","))),
+            devices=devices if len(devices) > 1 else (),
+            lock_timeout_s=o.parse_lock_timeout(text("--gdn-lock-timeout")),
         )
     return _read[config]
 
@@ -147,6 +161,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not cases:
         return
     options = read_options(config)
+    if options.devices:
+        config.hook.pytest_deselected(items=[item for item in items if isinstance(_case(item), Item)])
+        config.stash[ON_EACH_CARD] = True
+        items[:] = [item for item in items if not isinstance(_case(item), Item)]
+        return
     if options.night is None:
         return
     fresh = options.process is not None
@@ -183,6 +202,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if options.said and reporter is not None:
         reporter.write_line(f"gdn-bench: {options.said}")
+    say = reporter.write_line if reporter is not None else lock.say
+    try:
+        until = session.config.stash[UNTIL] = ExitStack()
+        session.config.stash[CARD] = take(options, lambda text: say(f"gdn-bench: {text}"), until)
+    except lock.LockError as error:
+        raise pytest.UsageError(str(error)) from None
     run = Run.start(options)
     run.planned = selected
     run.progress = Progress(reporter)
@@ -219,12 +244,15 @@ def run(request: pytest.FixtureRequest) -> Run:
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     config, run = session.config, session.config.stash.get(RUN, None)
+    if config.stash.get(ON_EACH_CARD, False) and exitstatus not in (2, 3, 4) and not config.option.collectonly:
+        codes = measure_each(config, read_options(config), config.pluginmanager.get_plugin("terminalreporter"))
+        session.exitstatus = next((code for code in codes if code), 0)
     if config.stash.get(TIMED_ELSEWHERE, 0) and exitstatus not in (2, 3, 4) and not config.option.collectonly:
         if run is not None:
             run.release()
         red = sorted({case.recurrence for case in run.cases if case.outcome == "red"}) if run else []
         reporter = config.pluginmanager.get_plugin("terminalreporter")
-        codes = time_in_fresh_processes(config, read_options(config), red, reporter)
+        codes = time_in_fresh_processes(config, read_options(config), red, reporter, config.stash.get(CARD, None))
         if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             session.exitstatus = exitstatus = next((code for code in codes if code), 0)
     lines: list[str] = []
@@ -236,6 +264,11 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     except KeepError as error:
         lines, session.exitstatus = [f"ERROR: {error}"], NOT_KEPT
     config.stash[LINES] = lines
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if (until := config.stash.get(UNTIL, None)) is not None:
+        until.close()
 
 
 def _finish(session: pytest.Session, run: Run, exitstatus: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import subprocess
@@ -12,7 +13,10 @@ from typing import Any
 
 import pytest
 
+from suite.lock import Lock
 from suite.options import Options
+
+FILES = ("--benchmark-json", "--junit-xml", "--junitxml")
 
 
 def new_night() -> str:
@@ -20,25 +24,31 @@ def new_night() -> str:
     return f"night-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
 
 
+def without(given: Sequence[str], names: Sequence[str]) -> list[str]:
+    """The options less those of these names, and less the files that every process would write anew."""
+    kept, skip = [], False
+    for argument in given:
+        if skip:
+            skip = False
+        elif argument.partition("=")[0] in (*names, *FILES):
+            skip = "=" not in argument
+        else:
+            kept.append(argument)
+    return kept
+
+
 def arguments(given: Sequence[str], night: str, process: int, red: Sequence[str]) -> list[str]:
     """The options of one fresh process: those that the user gave, without the number of processes.
 
     Files that every process would write anew, such as that of --benchmark-json, are left out.
     """
-    kept, skip = [], False
-    for argument in given:
-        if skip:
-            skip = False
-            continue
-        name = argument.partition("=")[0]
-        if name in ("--gdn-processes", "--benchmark-json", "--junit-xml", "--junitxml"):
-            skip = "=" not in argument
-            continue
-        kept.append(argument)
+    kept = without(given, ("--gdn-processes",))
     return [*kept, f"--gdn-night={night}", f"--gdn-process={process}", f"--gdn-red={','.join(red)}"]
 
 
-def time_in_fresh_processes(config: pytest.Config, options: Options, red: Sequence[str], reporter: Any) -> list[int]:
+def time_in_fresh_processes(
+    config: pytest.Config, options: Options, red: Sequence[str], reporter: Any, held: Lock | None = None
+) -> list[int]:
     """Time in one process after the other; returns their exit codes.
 
     Args:
@@ -46,12 +56,17 @@ def time_in_fresh_processes(config: pytest.Config, options: Options, red: Sequen
         options: the suite's.
         red: recurrences of which a check was red.
         reporter: pytest's terminal, or None.
+        held: the card's lock, which each process keeps as well.
     """
     codes = []
+    kept = (held.descriptor,) if held is not None and held.descriptor is not None else ()
+    environ = os.environ | (held.inherited if held is not None else {})
     for process in range(1, options.processes + 1):
         asked = arguments(config.invocation_params.args, options.night or "", process, red)
         command = [sys.executable, "-m", "pytest", *asked]
-        done = subprocess.run(command, cwd=config.invocation_params.dir, capture_output=True, text=True)
+        done = subprocess.run(
+            command, cwd=config.invocation_params.dir, capture_output=True, text=True, env=environ, pass_fds=kept
+        )
         codes.append(done.returncode)
         if reporter is not None:
             reporter.write_line(f"\nprocess {process} of {options.processes}: {said(done.returncode, done.stdout)}")

@@ -33,6 +33,7 @@ from suite.facts import (
     Speed,
 )
 from suite.limits import ceilings, demand, limit_ns, too_fast
+from suite.lock import held_by_parent
 from suite.options import Options
 from suite.sampling import order_effect, paired
 
@@ -127,7 +128,7 @@ class Run:
 
         cupy.cuda.Device(options.device).use()
         environment, nvml = collect(options.device)
-        if nvml and options.process is not None:
+        if nvml and (held_by_parent(nvml.uuid) if nvml.uuid else options.process is not None):
             nvml.own_processes = 2  # the one that started this one waits, with a context of its own
         return cls(options, environment, GraphClock(), nvml)
 

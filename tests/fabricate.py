@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from kernels import Shape
 from results.schema import (
     Accuracy,
+    Build,
     Canary,
     Ceilings,
     Clocks,
@@ -21,6 +24,7 @@ from results.schema import (
     Times,
 )
 from results.store import gpu_key
+from suite.options import Options
 
 _PLACE: dict[str, Any] = {
     "recurrence": "sequential",
@@ -128,6 +132,22 @@ def group(**overrides: Any) -> Group:
     return Group(**values | overrides)
 
 
+def build(
+    code: str, source: str = "s", kernel: str = "gdn_chunked_scan", recurrences: tuple[str, ...] = ("chunked",)
+) -> Build:
+    """A kernel of chunked, with fingerprints that begin with these letters."""
+    return Build(
+        kernel=kernel,
+        file=f"{kernel.removeprefix('gdn_')}.cu",
+        arch="sm_90",
+        shape="16x48x128",
+        head_map="tiled",
+        recurrences=recurrences,
+        source_sha256=source.ljust(64, "0"),
+        code_sha256=code.ljust(64, "0"),
+    )
+
+
 def canaries(before: float = 3.3e5, after: float = 3.31e5) -> tuple[Canary, ...]:
     """Both canaries before and after a run, with the FMA's times in nanoseconds."""
     return tuple(
@@ -185,3 +205,17 @@ def record(**overrides: Any) -> Record:
     values |= overrides
     values.setdefault("gpu_key", gpu_key(values["environment"]))
     return Record(**values)
+
+
+def options(**overrides: Any) -> Options:
+    """The options of a run of the default cases on a GPU."""
+    values: dict[str, Any] = {
+        "platform": "cuda",
+        "device": 0,
+        "recurrences": ("sequential", "chunked"),
+        "tokens": None,
+        "shape": Shape(),
+        "families": ("normal",),
+        "results": Path("results"),
+    }
+    return Options(**values | overrides)

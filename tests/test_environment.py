@@ -11,6 +11,7 @@ import pytest
 
 from suite import environment
 from suite.environment import Nvml
+from suite.lock import idle
 
 
 class NVMLError(Exception):
@@ -98,3 +99,13 @@ def test_what_the_card_does_not_tell_is_none(nvml: Any) -> None:
         setattr(nvml, name, refuse)
     look = Nvml("bus").look()
     assert (look.others, look.throttled_ns, Nvml("bus").most_sm_mhz()) == (None, None, None)
+
+
+def test_our_own_idle_processes_are_no_strangers(nvml: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GDN_LOCK_DIR", str(tmp_path))
+    nvml.nvmlDeviceGetComputeRunningProcesses = lambda handle: ["this one", "waits", "computes"]
+    card = Nvml("0000:01:00.0")
+    card.uuid = "GPU-1"
+    with idle("GPU-1"):
+        assert card.look().others == 1
+    assert card.look().others == 2

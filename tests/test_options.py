@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 
 from kernels import Shape
@@ -47,21 +50,50 @@ def test_an_unknown_family_is_named_with_those_there_are() -> None:
 
 
 def test_without_a_gpu_the_host_is_chosen_with_one_line() -> None:
-    assert o.choose_device("auto", NONE) == (
+    assert o.choose_devices("auto", NONE) == (
         "host",
-        0,
+        (0,),
         "no GPU: no driver. The NumPy recurrences run instead.",
     )
-    assert o.choose_device("host", BROKEN) == ("host", 0, "")
+    assert o.choose_devices("host", BROKEN) == ("host", (0,), "")
 
 
 def test_a_gpu_that_cannot_be_used_is_never_passed_over_in_silence() -> None:
     for text, found in (("auto", BROKEN), ("0", NONE), ("0", BROKEN)):
         with pytest.raises(o.OptionError, match="the GPU cannot be used: .*--gdn-device host"):
-            o.choose_device(text, found)
+            o.choose_devices(text, found)
 
 
-@pytest.mark.parametrize("text", ["gpu", "-1", ""])
+@pytest.mark.parametrize("text", ["gpu", "-1", "", "0,", "0,host", "GPU 1"])
 def test_a_bad_device_is_named(text: str) -> None:
     with pytest.raises(o.OptionError, match="--gdn-device"):
-        o.choose_device(text, NONE)
+        o.choose_devices(text, NONE)
+
+
+@pytest.fixture
+def four_cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = SimpleNamespace(getDeviceCount=lambda: 4)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
+    monkeypatch.setattr(o, "card_uuid", lambda device: f"GPU-{device:04}")
+
+
+@pytest.mark.usefixtures("four_cards")
+@pytest.mark.parametrize(
+    ("text", "devices"),
+    [("auto", (0,)), ("2", (2,)), ("3,1,3", (3, 1)), ("all", (0, 1, 2, 3)), ("GPU-0002", (2,)), ("GPU-0001,1", (1,))],
+)
+def test_cards_are_chosen_by_index_or_uuid(text: str, devices: tuple[int, ...]) -> None:
+    assert o.choose_devices(text, Gpu(True, "", present=True)) == ("cuda", devices, "")
+
+
+@pytest.mark.usefixtures("four_cards")
+@pytest.mark.parametrize(("text", "told"), [("4", "there are 4 GPUs"), ("GPU-9", "GPU-0000, GPU-0001")])
+def test_a_card_that_is_not_there_is_named_with_those_that_are(text: str, told: str) -> None:
+    with pytest.raises(o.OptionError, match=f"--gdn-device is {text}; .*{told}"):
+        o.choose_devices(text, Gpu(True, "", present=True))
+
+
+@pytest.mark.parametrize("text", ["-1", "x", "", "1e3", "²"])
+def test_a_bad_lock_timeout_is_named(text: str) -> None:
+    with pytest.raises(o.OptionError, match="--gdn-lock-timeout"):
+        o.parse_lock_timeout(text)

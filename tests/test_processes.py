@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from results.night import aa, change, nights, spreads, summary
 from results.schema import Record, Speed
 from results.store import load
+from suite.lock import Lock
 from suite.processes import arguments, new_night, said
 from tests.fabricate import group, record, speed
 from tests.test_suite import suite
@@ -124,3 +126,51 @@ def test_a_bad_number_of_processes_is_named(tmp_path: Path, text: str) -> None:
     done = suite(tmp_path, f"--gdn-processes={text}")
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert f"--gdn-processes is {text!r}; give a number from 0 to 1000" in done.stdout + done.stderr
+
+
+def test_two_cards_leave_a_record_each_from_processes_that_see_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEEN", str(tmp_path / "seen"))
+    small = ("--gdn-tokens", "3", "--gdn-shape", "1x1", "--gdn-recurrences=host-chunked", "-q")
+    done = suite(tmp_path, "-p", "tests.two_cards", "--gdn-device", "0,1", *small)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "seen").read_text() == "GPU-0 GPU-0\nGPU-1 GPU-1\n"
+    assert len(load(tmp_path).records) == 2
+    for card in (0, 1):
+        assert f"GPU {card}: 7 cases: 7 green; record: " in done.stdout
+
+
+def test_of_two_cards_one_that_fails_makes_the_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEEN", str(tmp_path / "seen"))
+    done = suite(tmp_path, "-p", "tests.two_cards", "--gdn-device=0,1", "--gdn-recurrences=nosuch", "-q")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+
+
+ONE = ("-p", "tests.one_card", "--gdn-tokens=3", "--gdn-shape=1x1", "--gdn-recurrences=host-chunked", "-q")
+
+
+@pytest.fixture
+def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lock:
+    """The card's lock, not held yet."""
+    monkeypatch.setenv("GDN_LOCK_DIR", str(tmp_path))
+    return Lock("GPU-0")
+
+
+def test_a_run_waits_for_its_card_and_fails_where_it_may_not(tmp_path: Path, held: Lock) -> None:
+    held.acquire(0)
+    done = suite(tmp_path, *ONE, "--gdn-lock-timeout=1")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert f"gdn-bench: GPU-0 is held by process {os.getpid()} " in done.stdout
+    assert f"ERROR: GPU-0 is held by process {os.getpid()} " in done.stdout + done.stderr
+    assert load(tmp_path).records == ()
+    held.release()
+    assert suite(tmp_path, *ONE, "--gdn-lock-timeout=0").returncode == 0
+    held.acquire(0)  # the run gave it free
+
+
+def test_the_processes_of_a_night_share_the_card_of_the_one_that_started_them(tmp_path: Path, held: Lock) -> None:
+    done = suite(tmp_path, *ONE, "--gdn-processes=1", "--gdn-lock-timeout=0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [record.process for record in load(tmp_path).records] == [None, 1]
+    held.acquire(0)

@@ -70,7 +70,7 @@ def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     def interrupt(root: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("results.store.load", interrupt)
+    monkeypatch.setattr("results.series.opened", interrupt)
     assert main(["report", "--results", str(tmp_path)]) == 130
 
 
@@ -79,7 +79,7 @@ def test_doctor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--results", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "host-sequential" in said
-    assert "stored     1 runs, 0 files that cannot be read" in said
+    assert "stored     1 runs, 0 files that cannot be used" in said
     assert str(tmp_path / "history") in said
 
 

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pandas as pd
 import pytest
 
-from reports import words
-from reports.page import build, write, write_report
+from reports import figures, words
+from reports.page import build, report, write, write_report
 from results.reference import references
 from results.schema import Clocks, Record
-from results.store import ResultsError, save
+from results.store import ResultsError, load, save
+from tests import decade
 from tests.fabricate import accuracy, determinism, environment, record, speed
 
 TIMES = {32: (18.4, 31.6), 96: (45.0, 43.8), 128: (60.4, 50.2), 2048: (850.0, 470.0), 32_768: (13_510.0, 7450.0)}
@@ -377,3 +379,50 @@ def test_lists() -> None:
     assert words.listed("abcd", most=2) == "a, b and 2 more"
     assert words.tokens([1]) == "1 token"
     assert words.tokens([33, 2]) == "2 and 33 tokens"
+
+
+# Out of the index
+
+
+def test_the_page_of_the_index_is_that_of_the_records(tmp_path: Path) -> None:
+    decade.write(tmp_path, 12, 2)
+    save(record(), tmp_path)
+    loaded = load(tmp_path)
+    whole = build(loaded.records, loaded.problems, references())
+    for _ in range(2):
+        assert write_report(tmp_path).read_text() == whole
+
+
+def test_a_long_history_is_drawn_thinned_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reports.figures.MOST_POINTS", 20)
+    monkeypatch.setattr("reports.page.RECORDS_READ", 5)
+    decade.write(tmp_path, 50, 1)
+    path, problems, notes, runs = report(tmp_path)
+    text = path.read_text()
+    assert (problems, runs) == ((), 50)
+    assert len(notes) == 1
+    assert "50 runs kept" in text
+    assert "The newest 5 of 50 runs." in text
+    assert "The last 5 of 50 runs, newest first" in text
+    assert "A point is the median of consecutive runs" in text
+    assert "in the first of 50 runs" in text
+
+
+def test_thinning_keeps_the_ends_of_the_band_and_the_order() -> None:
+    line = pd.DataFrame({"place": range(1000), "median_us": [470.0] * 1000, "low_us": 460.0, "high_us": 480.0})
+    line.loc[517, ["low_us", "high_us"]] = [1.0, 999.0]
+    drawn = figures._thinned(line)
+    assert len(drawn) == figures.MOST_POINTS
+    assert drawn["place"].is_monotonic_increasing
+    assert (drawn["low_us"].min(), drawn["high_us"].max()) == (1.0, 999.0)
+    assert set(drawn["median_us"]) == {470.0}
+
+
+def test_the_newest_run_with_alternations_is_read_however_old_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reports.page.RECORDS_READ", 2)
+    decade.write(tmp_path, 3, 1)
+    for number in range(4):
+        save(record(run_id=f"z{number}", started=f"2027-01-0{number + 1}T00:00:00Z"), tmp_path)
+    assert "Quality of the measurement" in write_report(tmp_path).read_text()

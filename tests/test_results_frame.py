@@ -53,6 +53,11 @@ COLUMNS = [
     "replay_us",
     "order_effect",
     "stop",
+    "aa_ratio",
+    "aa_low",
+    "aa_high",
+    "sm_mhz",
+    "clock_spread",
 ]
 
 
