@@ -190,29 +190,31 @@ def planned(session: pytest.Session) -> list[Item]:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    selected = planned(session)
-    if (
-        session.testsfailed
-        or not selected
-        or session.config.option.collectonly
-        or session.config.getoption("--benchmark-skip")
-    ):
+    config, selected = session.config, planned(session)
+    elsewhere = config.stash.get(TIMED_ELSEWHERE, 0)
+    if session.testsfailed or config.option.collectonly or config.getoption("--benchmark-skip"):
         return
-    options = read_options(session.config)
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if selected or elsewhere:  # fresh processes are given the card of this one
+        _take_card(config)
+    if not selected:
+        return
+    run = Run.start(read_options(config))
+    run.planned = selected
+    run.progress = Progress(config.pluginmanager.get_plugin("terminalreporter"))
+    config.hook.pytest_gdn_start(config=config, run=run)
+    config.stash[RUN] = run
+
+
+def _take_card(config: pytest.Config) -> None:
+    options, reporter = read_options(config), config.pluginmanager.get_plugin("terminalreporter")
     if options.said and reporter is not None:
         reporter.write_line(f"gdn-bench: {options.said}")
     say = reporter.write_line if reporter is not None else lock.say
     try:
-        until = session.config.stash[UNTIL] = ExitStack()
-        session.config.stash[CARD] = take(options, lambda text: say(f"gdn-bench: {text}"), until)
+        until = config.stash[UNTIL] = ExitStack()
+        config.stash[CARD] = take(options, lambda text: say(f"gdn-bench: {text}"), until)
     except lock.LockError as error:
         raise pytest.UsageError(str(error)) from None
-    run = Run.start(options)
-    run.planned = selected
-    run.progress = Progress(reporter)
-    session.config.hook.pytest_gdn_start(config=session.config, run=run)
-    session.config.stash[RUN] = run
 
 
 class Progress:

@@ -169,8 +169,14 @@ def test_a_run_waits_for_its_card_and_fails_where_it_may_not(tmp_path: Path, hel
     held.acquire(0)  # the run gave it free
 
 
-def test_the_processes_of_a_night_share_the_card_of_the_one_that_started_them(tmp_path: Path, held: Lock) -> None:
-    done = suite(tmp_path, *ONE, "--gdn-processes=1", "--gdn-lock-timeout=0")
+@pytest.mark.parametrize(("chosen", "processes"), [((), [None, 1]), (("-k", "speed"), [1])])
+def test_the_processes_of_a_night_share_the_card_of_the_one_that_started_them(
+    tmp_path: Path, held: Lock, monkeypatch: pytest.MonkeyPatch, chosen: tuple[str, ...], processes: list[int | None]
+) -> None:
+    """They know it by the lock that is handed on, also where the first has nothing to measure itself."""
+    monkeypatch.setenv("HELD_FILE", str(tmp_path / "held"))
+    done = suite(tmp_path, *ONE, *chosen, "--gdn-processes=1", "--gdn-lock-timeout=0")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert [record.process for record in load(tmp_path).records] == [None, 1]
+    assert [record.process for record in load(tmp_path).records] == processes
+    assert (tmp_path / "held").read_text().split() == ["False", "True"]
     held.acquire(0)
