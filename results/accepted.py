@@ -17,8 +17,8 @@ import msgspec
 from msgspec import Meta
 
 from results import series
+from results.clocks import held_back
 from results.faults import MEND, faults
-from results.index import held_back
 from results.schema import Accuracy, Determinism, Record, Speed
 from results.store import RESTORE, NotStoredError, ResultsError, gpu_folders, put, read, read_file
 

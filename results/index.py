@@ -23,11 +23,11 @@ import pandas as pd
 
 from results import packs
 from results.builds import packed
+from results.clocks import held_back
 from results.faults import faults
 from results.frame import CASE_COLUMNS, RUN_COLUMNS, TIME, frame, type_of, typed
 from results.schema import SCHEMA, Record
 from results.store import ResultsError, loose_names, parse, read_file, replace_bytes, unpack
-from suite.quality import throttling
 
 RUN_FACTS = (
     *RUN_COLUMNS,
@@ -66,7 +66,7 @@ results folder."""
 KINDS = ("accuracy", "determinism", "speed")
 _OUTCOMES = {"green": "green", "red": "red", "inconclusive": "inconclusive", "not measured": "not_measured"}
 
-VERSION = f"1-{SCHEMA}-{zlib.crc32(repr((RUN_FACTS, CASE_COLUMNS)).encode()):08x}"
+VERSION = f"2-{SCHEMA}-{zlib.crc32(repr((RUN_FACTS, CASE_COLUMNS)).encode()):08x}"
 """Of what a shard holds; with another one it is written anew."""
 
 _MAGIC = b"gdn-index\n"
@@ -152,14 +152,6 @@ def run_row(record: Record, digest: str, file: str) -> dict[str, object]:
     ratios = [group.aa_ratio for group in record.groups if group.aa_ratio is not None]
     row |= {"aa_least": min(ratios, default=None), "aa_greatest": max(ratios, default=None)}
     return row
-
-
-def held_back(record: Record) -> str:
-    """Why the card held its clocks back before, in or after the run; empty where it did not."""
-    e = record.environment
-    told = [clocks.throttle for clocks in (e.before, e.after) if clocks.throttle]
-    told += [said for group in record.groups if (said := throttling(group.before, group.after))]
-    return ", ".join(dict.fromkeys(told))
 
 
 def _digest(data: bytes) -> str:

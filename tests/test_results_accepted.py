@@ -12,8 +12,9 @@ import pytest
 
 from results import accepted
 from results.accepted import Acceptance, accept, acceptances, check_acceptances
-from results.schema import Clocks, Look
+from results.schema import Clocks, Dropped, Look, Speed
 from results.store import ResultsError, save
+from suite.quality import POWER_CAP
 from tests.fabricate import accuracy, determinism, environment, group, measured, record, speed
 
 ROOT = Path(__file__).parents[1]
@@ -32,6 +33,15 @@ def test_a_correct_quiet_run_is_accepted_and_comes_back(tmp_path: Path) -> None:
 
 HELD = Look(clocks=Clocks(throttle="power cap"))
 
+CAPPED = Look(clocks=Clocks(throttle=POWER_CAP))
+
+
+def sampled(dropped: int, why: str = "") -> Speed:
+    """A time with an SM clock beside each sample."""
+    gone = tuple(Dropped(ns=480_000.0, reason=why) for _ in range(dropped))
+    return speed(samples_mhz=(1_732.0,) * 7, dropped=gone)
+
+
 REFUSED = {
     "red": (
         {"cases": (accuracy(outcome="red", reason="NaN"), determinism(), speed())},
@@ -43,6 +53,10 @@ REFUSED = {
     "unknown": ({"environment": environment(commit=None, dirty=None)}, "its commit is not known"),
     "throttled": ({"environment": environment(after=Clocks(throttle="thermal"))}, "held its clocks back (thermal)"),
     "throttled amid": ({"groups": (group(after=HELD),)}, "held its clocks back (power cap)"),
+    "throttled now and then": (
+        {"groups": (group(after=CAPPED),), "cases": (accuracy(), determinism(), sampled(1, "clock event: 1,700 MHz"))},
+        "held its clocks back (software power cap)",
+    ),
     "noisy": ({"cases": (accuracy(), determinism(), speed(outcome="inconclusive", reason="A/A"))}, "1 case is inconcl"),
     "unchecked": ({"cases": (determinism(), speed())}, "no check of accuracy is green"),
     "not run": ({"cases": (accuracy(), determinism(outcome="not measured"), speed())}, "no check of determinism"),
@@ -61,6 +75,13 @@ def test_other_runs_are_refused_unless_it_is_told_why(name: str, tmp_path: Path)
     assert one.because == "the card was swapped"
     assert reason in one.despite[0]
     assert acceptances(tmp_path, KEY, METHOD) == [one]
+
+
+def test_the_power_caps_usual_clock_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    """Under tensor cores an H200 names the power's cap run after run, at one and the same clock."""
+    quiet = {"groups": (group(after=CAPPED),), "cases": (accuracy(), determinism(), sampled(0))}
+    save(record(**quiet), tmp_path)
+    assert accept(tmp_path, record().run_id).despite == ()
 
 
 @pytest.mark.parametrize(
