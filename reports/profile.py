@@ -6,6 +6,7 @@ import importlib.util
 import json
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -195,7 +196,8 @@ def keep(found: Found, environment: Environment, root: Path, key: str) -> Path:
         gpu=environment.gpu,
         driver=environment.driver,
         ncu=found.ncu,
-        commands=found.commands,
+        # The interpreter by its name: where it lies is nobody's business.
+        commands=tuple(tuple("python" if word == sys.executable else word for word in one) for one in found.commands),
         rows=found.rows,
     )
     out = root / "profiles" / key / f"{now:%Y%m%dT%H%M%SZ}.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -81,11 +82,16 @@ def test_all_three_are_shown_and_what_is_too_far_from_the_graph_is_marked(tmp_pa
     *_, near, far = lines(found)
     assert near.endswith(" 1:     18.94  20:     18.00         -     18.10  +0.10 (+0.6%)")
     assert far.endswith("+10.53 (+2.1%): farther apart than they should be")
-    commands = (("ncu", "a"), ("ncu", "b"))
+    commands = (("ncu", sys.executable), ("ncu", "b"))
     file = keep(Found(tuple(found), "Version 1", commands), environment(), tmp_path, "card")
     assert file.parent == tmp_path / "profiles/card"
     kept = msgspec.json.decode(file.read_bytes(), type=Profile)
-    assert (kept.rows, kept.ncu, kept.commands, kept.gpu) == (tuple(found), "Version 1", commands, environment().gpu)
+    assert (kept.rows, kept.ncu, kept.commands, kept.gpu) == (
+        tuple(found),
+        "Version 1",
+        (("ncu", "python"), ("ncu", "b")),
+        environment().gpu,
+    )
 
 
 @pytest.mark.parametrize(("tokens", "apart", "agrees"), [(32, 999, True), (32, 1001, False), (512, 1001, True)])
