@@ -123,9 +123,9 @@ def crossing(one: Tracked) -> str:
     said = f"crossover of {one.recurrence} with {one.baseline}: {one.now.describe()}"
     if one.before:
         said += f"; in the baseline {one.before[-1][1].describe()}"
-        known = [found.tokens for _, found in one.before if found.tokens is not None]
+        known = [math.ceil(found.tokens) for _, found in one.before if found.tokens is not None]
         if len(known) > 1:
-            said += f"; {min(known):,.0f} to {max(known):,.0f} over {len(known)} accepted runs"
+            said += f"; {min(known):,} to {max(known):,} over {len(known)} accepted runs"
     if one.note:
         said += f"; {one.note}"
     if one.threshold is not None and one.recommended is not None:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from kernels.dispatch import CHUNKED_MIN_TOKENS
 from reports import cases, figures, words
+from results.crossing import aa_spread, widened, widest
 from results.schema import Clocks, Record
 from results.statistics import Crossover, crossover
 
@@ -143,12 +144,16 @@ def crossings(rows: pd.DataFrame) -> Iterator[tuple[str, Crossover, pd.DataFrame
     speed = rows[(rows["kind"] == "speed") & (rows["outcome"] == "green")].dropna(
         subset=["median_us", "low_us", "high_us"]
     )
-    columns = ["median_us", "low_us", "high_us"]
+    columns, least = ["median_us", "low_us", "high_us"], widest(speed, aa_spread([speed]))
     base = speed[speed["recurrence"] == figures.baseline(speed["recurrence"])].set_index("tokens")[columns]
     for name, ratios in figures.by_recurrence(figures.ratios(speed)):
         own = speed[speed["recurrence"] == name].set_index("tokens")[columns]
         at = list(ratios["tokens"])
-        found = crossover(at, *([tuple(t.loc[n]) for n in at] for t in (base, own)))
+        beside = (
+            [widened(float(m), float(low), float(high), least) for m, low, high in t.loc[at].to_numpy()]
+            for t in (base, own)
+        )
+        found = crossover(at, *beside)
         yield name, found, ratios
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ import pandas as pd
 
 from results.accepted import Acceptance, acceptances
 from results.builds import differing
-from results.crossing import Tracked, track
+from results.crossing import Tracked, aa_spread, track, widest
 from results.faults import MEND
 from results.judging import Judged, judge_speed
 from results.judging_rules import Rules
@@ -220,7 +220,7 @@ def _compare(
     _faultless(runs[runs["run_id"].isin([name for names in members for name in names])])
     baseline = series.cases(method, run_ids=members[-1] if members else ())
     history = _history(series, method, members)
-    spread = _spread([tonight, history])
+    spread = aa_spread([tonight, history])
     machine = _machine(series, group, used)
     moved = {name: one for name, one in machine.items() if one.verdict != "same"}
     cases = judge(tonight, baseline, history, spread, list(machine.values()), asked.rules)
@@ -233,7 +233,6 @@ def _compare(
         cases = with_causes(cases, _plain(base), _plain(own))
     state, said = _state(root, found, series, method, every, asked)
     partial = [str(name) for name in group[group["status"] != "complete"]["run_id"]]
-    widest = max((spread(int(n)) for n in tonight["tokens"].unique()), default=0.0)
     return Comparison(
         state=state,
         said=said,
@@ -250,7 +249,7 @@ def _compare(
         quiet=not moved,
         cases=tuple(cases),
         census=census(cases),
-        crossovers=tuple(track(_one_each(tonight), _named(used, history), asked.dispatch, min(widest, 0.05))),
+        crossovers=tuple(track(_one_each(tonight), _named(used, history), asked.dispatch, widest(tonight, spread))),
         changes=tuple(steps(past)),
         environment=_environment(runs, used, own),
         notes=(*used.notes, *_notes(group, partial, cases, moved)),
@@ -306,16 +305,6 @@ def _members(runs: pd.DataFrame, names: Sequence[str]) -> list[list[str]]:
         nights.setdefault(night, []).append(str(name))
     night_by_run = dict(zip(runs["run_id"], own, strict=True))
     return [nights[night_by_run[name]] for name in names]
-
-
-def _spread(frames: Sequence[pd.DataFrame]) -> Callable[[int], float]:
-    """The A/A spread at a token count: the greatest that was seen."""
-    found: dict[int, float] = {}
-    for rows in frames:
-        green = rows[(rows["outcome"] == "green") & rows["aa_ratio"].notna()]
-        for tokens, ratio in zip(green["tokens"], green["aa_ratio"], strict=True):
-            found[int(tokens)] = max(found.get(int(tokens), 0.0), abs(float(ratio) - 1))
-    return lambda tokens: found.get(tokens, 0.0)
 
 
 def _machine(series: Series, group: pd.DataFrame, used: _Used) -> dict[str, Judged]:

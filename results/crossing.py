@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -83,7 +83,7 @@ def crossings(rows: pd.DataFrame, least: float = 0.0) -> Iterator[tuple[Key, Cro
     for *place, name, tokens, median, low, high in zip(*(speed[column] for column in columns), strict=True):
         if math.isfinite(median) and math.isfinite(low) and math.isfinite(high):
             here = found.setdefault((*place,), {}).setdefault(str(name), {})
-            here[int(tokens)] = _widened(median, low, high, max(least, RUN_TO_RUN))
+            here[int(tokens)] = widened(median, low, high, least)
     for (shape, head_map, inputs), times in sorted(found.items()):
         base = next((name for name in BASELINES if name in times), None)
         if base is None:
@@ -94,12 +94,28 @@ def crossings(rows: pd.DataFrame, least: float = 0.0) -> Iterator[tuple[Key, Cro
                 yield (name, base, shape, head_map, inputs), one
 
 
+def aa_spread(frames: Sequence[pd.DataFrame]) -> Callable[[int], float]:
+    """The A/A spread at a token count: the greatest that was seen."""
+    found: dict[int, float] = {}
+    for rows in frames:
+        green = rows[(rows["outcome"] == "green") & rows["aa_ratio"].notna()]
+        for tokens, ratio in zip(green["tokens"], green["aa_ratio"], strict=True):
+            found[int(tokens)] = max(found.get(int(tokens), 0.0), abs(float(ratio) - 1))
+    return lambda tokens: found.get(tokens, 0.0)
+
+
+def widest(rows: pd.DataFrame, spread: Callable[[int], float]) -> float:
+    """The greatest A/A spread at the rows' token counts, 5 % at most: the half-width that their times have at least."""
+    return min(max((spread(int(n)) for n in rows["tokens"].unique()), default=0.0), 0.05)
+
+
 Times = tuple[float, float, float]
 """(median, low, high), us."""
 
 
-def _widened(median: float, low: float, high: float, share: float) -> Times:
-    """With the half-width that a time has at least from one process to the next."""
+def widened(median: float, low: float, high: float, least: float) -> Times:
+    """With the half-width that a time has at least from one process to the next: `least`, or `RUN_TO_RUN`."""
+    share = max(least, RUN_TO_RUN)
     return float(median), min(float(low), median * (1 - share)), max(float(high), median * (1 + share))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,8 +29,9 @@ class Crossover:
     def describe(self) -> str:
         if self.tokens is None:
             return self.reason
-        ends = (f"{end:,.0f}" if end is not None else "?" for end in (self.low, self.high))
-        return f"{self.tokens:,.0f} tokens ({' to '.join(ends)})"
+        # Whole numbers from which on it is faster.
+        ends = (f"{math.ceil(end):,}" if end is not None else "?" for end in (self.low, self.high))
+        return f"{math.ceil(self.tokens):,} tokens ({' to '.join(ends)})"
 
 
 def crossover(
