@@ -13,11 +13,32 @@
 """
 
 import kernels.host  # noqa: F401  (registers the NumPy recurrences)
+from kernels import registry
 from kernels.detect import load_recurrences
 from kernels.problem import HEAD_DIM, HEAD_MAPS, Problem, ProblemError, Shape
-from kernels.registry import Recurrence, recurrence, recurrences, register
+from kernels.registry import Recurrence
 
-load_recurrences()
+# The CUDA recurrences are looked for on the first question, as that takes CuPy and a context on the GPU: who reads what
+# was measured needs neither.
+
+
+def register(recurrence: Recurrence) -> Recurrence:
+    """See `kernels.registry.register`."""
+    load_recurrences()
+    return registry.register(recurrence)
+
+
+def recurrence(name: str) -> Recurrence:
+    """See `kernels.registry.recurrence`."""
+    load_recurrences()
+    return registry.recurrence(name)
+
+
+def recurrences(platform: str | None = None) -> list[Recurrence]:
+    """See `kernels.registry.recurrences`."""
+    load_recurrences()
+    return registry.recurrences(platform)
+
 
 __all__ = [
     "HEAD_DIM",

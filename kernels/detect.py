@@ -61,8 +61,9 @@ def gpu() -> Gpu:
     return Gpu(True, "", True)
 
 
+@functools.cache
 def load_recurrences() -> Gpu:
-    """Register the CUDA recurrences where they can run; returns what was found."""
+    """Register the CUDA recurrences where they can run, once a process; returns what was found."""
     found = gpu()
     if found.usable:
         import kernels.gpu

@@ -82,3 +82,35 @@ for name in {names}:
 """
     run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
+
+
+def test_who_reads_what_was_measured_takes_no_gpu() -> None:
+    """CuPy is imported, and a context made, only once somebody asks for a recurrence."""
+    program = """
+import sys
+import reports.cli, reports.page, results.compare
+assert "cupy" not in sys.modules
+import kernels
+kernels.recurrences()
+assert "cupy" in sys.modules
+"""
+    pytest.importorskip("cupy")
+    run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+def test_the_cuda_recurrences_follow_those_of_the_host_where_there_is_a_gpu() -> None:
+    program = """
+import kernels.detect
+kernels.detect.gpu = lambda: kernels.detect.Gpu(True, "", True)
+import kernels
+mine = kernels.register(kernels.Recurrence("mine", "cuda", print))
+print(*(one.name for one in kernels.recurrences()))
+"""
+    pytest.importorskip("cupy")
+    run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    names = run.stdout.split()
+    assert names[:2] == ["host-sequential", "host-chunked"]
+    assert names[2:-1] == ["sequential", "sequential-tuned", "chunked", "dispatched", "tensor", "tensor-sm80", "auto"]
+    assert names[-1] == "mine"
