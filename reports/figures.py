@@ -28,9 +28,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 
 from kernels.dispatch import CHUNKED_MIN_TOKENS
 from reports import words
-
-BASELINES = ("sequential", "host-sequential")
-"""What the other recurrences are compared with, on a GPU and on the host."""
+from results.crossing import BASELINES
 
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 """Okabe and Ito's palette, which the colour-blind can tell apart. Markers and lines differ too."""

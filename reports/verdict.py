@@ -9,9 +9,10 @@ import pandas as pd
 
 from kernels.dispatch import CHUNKED_MIN_TOKENS
 from reports import cases, figures, words
-from results.crossing import aa_spread, widened, widest
+from results.crossing import aa_spread, widest
+from results.crossing import crossings as crossovers
 from results.schema import Clocks, Record
-from results.statistics import Crossover, crossover
+from results.statistics import Crossover
 
 
 def headline(newest: Record, shown: pd.DataFrame, missing: pd.DataFrame, first: pd.DataFrame) -> str:
@@ -144,17 +145,9 @@ def crossings(rows: pd.DataFrame) -> Iterator[tuple[str, Crossover, pd.DataFrame
     speed = rows[(rows["kind"] == "speed") & (rows["outcome"] == "green")].dropna(
         subset=["median_us", "low_us", "high_us"]
     )
-    columns, least = ["median_us", "low_us", "high_us"], widest(speed, aa_spread([speed]))
-    base = speed[speed["recurrence"] == figures.baseline(speed["recurrence"])].set_index("tokens")[columns]
+    found = {name: one for (name, *_), one in crossovers(speed, widest(speed, aa_spread([speed])))}
     for name, ratios in figures.by_recurrence(figures.ratios(speed)):
-        own = speed[speed["recurrence"] == name].set_index("tokens")[columns]
-        at = list(ratios["tokens"])
-        beside = (
-            [widened(float(m), float(low), float(high), least) for m, low, high in t.loc[at].to_numpy()]
-            for t in (base, own)
-        )
-        found = crossover(at, *beside)
-        yield name, found, ratios
+        yield name, found[name], ratios
 
 
 def throttled(record: Record) -> str:

@@ -83,7 +83,7 @@ def crossings(rows: pd.DataFrame, least: float = 0.0) -> Iterator[tuple[Key, Cro
     for *place, name, tokens, median, low, high in zip(*(speed[column] for column in columns), strict=True):
         if math.isfinite(median) and math.isfinite(low) and math.isfinite(high):
             here = found.setdefault((*place,), {}).setdefault(str(name), {})
-            here[int(tokens)] = widened(median, low, high, least)
+            here[int(tokens)] = _widened(median, low, high, least)
     for (shape, head_map, inputs), times in sorted(found.items()):
         base = next((name for name in BASELINES if name in times), None)
         if base is None:
@@ -113,7 +113,7 @@ Times = tuple[float, float, float]
 """(median, low, high), us."""
 
 
-def widened(median: float, low: float, high: float, least: float) -> Times:
+def _widened(median: float, low: float, high: float, least: float) -> Times:
     """With the half-width that a time has at least from one process to the next: `least`, or `RUN_TO_RUN`."""
     share = max(least, RUN_TO_RUN)
     return float(median), min(float(low), median * (1 - share)), max(float(high), median * (1 + share))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -14,7 +12,7 @@ import pytest
 from suite import lock
 from suite.environment import card_uuid
 from suite.options import Options
-from suite.processes import said, without
+from suite.processes import run_pytest, without
 
 
 def take(options: Options, say: Callable[[str], None], until: ExitStack) -> lock.Lock | None:
@@ -63,18 +61,9 @@ def commands(given: Sequence[str], devices: Sequence[int]) -> list[tuple[list[st
 
 def measure_each(config: pytest.Config, options: Options, reporter: Any) -> list[int]:
     """Measure one card after the other, each in a process of its own; returns their exit codes."""
-    codes = []
     with lock.idle(card_uuid(0)):  # this process's own context
-        for device, (asked, extra) in zip(
-            options.devices, commands(config.invocation_params.args, options.devices), strict=True
-        ):
-            command = [sys.executable, "-m", "pytest", *asked]
-            done = subprocess.run(
-                command, cwd=config.invocation_params.dir, env=os.environ | extra, capture_output=True, text=True
-            )
-            codes.append(done.returncode)
-            if reporter is not None:
-                reporter.write_line(f"\nGPU {device}: {said(done.returncode, done.stdout)}")
-                if done.returncode:
-                    reporter.write_line(f"{done.stdout[-3000:]}{done.stderr[-3000:]}")
-    return codes
+        asked = commands(config.invocation_params.args, options.devices)
+        return [
+            run_pytest(config, own, f"GPU {device}", reporter, os.environ | extra)
+            for device, (own, extra) in zip(options.devices, asked, strict=True)
+        ]

@@ -7,7 +7,7 @@ import re
 import secrets
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -58,21 +58,42 @@ def time_in_fresh_processes(
         reporter: pytest's terminal, or None.
         held: the card's lock, which each process keeps as well.
     """
-    codes = []
     kept = (held.descriptor,) if held is not None and held.descriptor is not None else ()
     environ = os.environ | (held.inherited if held is not None else {})
+    codes = []
     for process in range(1, options.processes + 1):
         asked = arguments(config.invocation_params.args, options.night or "", process, red)
-        command = [sys.executable, "-m", "pytest", *asked]
-        done = subprocess.run(
-            command, cwd=config.invocation_params.dir, capture_output=True, text=True, env=environ, pass_fds=kept
-        )
-        codes.append(done.returncode)
-        if reporter is not None:
-            reporter.write_line(f"\nprocess {process} of {options.processes}: {said(done.returncode, done.stdout)}")
-            if done.returncode:
-                reporter.write_line(f"{done.stdout[-3000:]}{done.stderr[-3000:]}")
+        codes.append(run_pytest(config, asked, f"process {process} of {options.processes}", reporter, environ, kept))
     return codes
+
+
+def run_pytest(
+    config: pytest.Config,
+    asked: Sequence[str],
+    name: str,
+    reporter: Any,
+    environ: Mapping[str, str],
+    kept: Sequence[int] = (),
+) -> int:
+    """Run the suite once more, in a process of its own; returns its exit code.
+
+    Args:
+        config: pytest's, for the folder that it was started in.
+        asked: the process's options.
+        name: what to call it in the line that tells how it ended.
+        reporter: pytest's terminal, or None.
+        environ: its environment.
+        kept: file descriptors that it is given.
+    """
+    command = [sys.executable, "-m", "pytest", *asked]
+    done = subprocess.run(
+        command, cwd=config.invocation_params.dir, capture_output=True, text=True, env=environ, pass_fds=kept
+    )
+    if reporter is not None:
+        reporter.write_line(f"\n{name}: {said(done.returncode, done.stdout)}")
+        if done.returncode:
+            reporter.write_line(f"{done.stdout[-3000:]}{done.stderr[-3000:]}")
+    return done.returncode
 
 
 def said(code: int, output: str) -> str:
