@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -31,27 +32,39 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     return found
 
 
-def seconds(act: Callable[[Path], object], root: Path, rounds: int) -> float:
-    """Processor time, the best of some rounds: other work on the machine does not count."""
-    found = []
-    for _ in range(rounds):
-        start = time.process_time()
-        act(root)
-        found.append(time.process_time() - start)
-    return min(found)
+def seconds(act: Callable[[Path], object], root: Path) -> float:
+    """Processor time."""
+    start = time.process_time()
+    act(root)
+    return time.process_time() - start
+
+
+def best(
+    act: Callable[[Path], object], roots: dict[int, Path], rounds: int, fits: Callable[[float, float], bool]
+) -> tuple[float, float]:
+    """The least times for the short and for the long history, in turns: other work on the machine only adds to them.
+
+    There are `rounds` rounds, and up to three times as many while what they found does not fit.
+    """
+    short, long = math.inf, math.inf
+    for done in range(3 * rounds):
+        if done >= rounds and fits(short, long):
+            break
+        short, long = (min(had, seconds(act, roots[y])) for had, y in zip((short, long), YEARS, strict=True))
+    return short, long
 
 
 # Of ten years, 2 s and 10 s are wanted with the start of Python: 1 s and 6 s are left for the 10,950 runs.
 @pytest.mark.parametrize(
-    ("act", "rounds", "bound", "ms_per_run"), [(compare, 3, 1.5, 0.1), (write_report, 2, 10.0, 1.0)]
+    ("act", "rounds", "bound", "ms_per_run"), [(compare, 3, 1.5, 0.1), (write_report, 2, 10.0, 0.5)]
 )
 def test_the_cost_grows_no_faster_than_the_history(
     roots: dict[int, Path], act: Callable[[Path], object], rounds: int, bound: float, ms_per_run: float
 ) -> None:
     act(roots[1])  # the first one imports and warms up
-    short, long = (seconds(act, roots[years], rounds) for years in YEARS)
-    more = NIGHTS * GPUS * (YEARS[1] - YEARS[0])
-    assert long - short < ms_per_run / 1e3 * more, (short, long)
+    growth = ms_per_run / 1e3 * NIGHTS * GPUS * (YEARS[1] - YEARS[0])
+    short, long = best(act, roots, rounds, lambda short, long: long - short < growth and long < bound)
+    assert long - short < growth, (short, long)
     assert long < bound
 
 
