@@ -20,7 +20,7 @@ from results import series
 from results.clocks import held_back
 from results.faults import MEND, faults
 from results.schema import Accuracy, Determinism, Record, Speed
-from results.store import RESTORE, NotStoredError, ResultsError, gpu_folders, put, read, read_file
+from results.store import RESTORE, NotStoredError, ResultsError, gpu_folders, loose_names, put, read, read_file
 
 STAMP = "%Y%m%dT%H%M%S%fZ"
 
@@ -49,26 +49,26 @@ def acceptances(root: Path, gpu_key: str, method_id: str) -> list[Acceptance]:
     Raises:
         ResultsError: a file cannot be read; it is named, with the mend. A baseline is not guessed.
     """
-    folder = root / "accepted" / gpu_key
+    folder, said = root / "accepted" / gpu_key, list[str]()
+    names = loose_names(folder, said)
+    for problem in said:
+        raise ResultsError(problem)
     found = []
-    try:
-        files = sorted(file for file in folder.iterdir() if file.suffix == ".json" and file.name[0] != ".")
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise ResultsError(f"{folder}: {error.strerror}; mend it") from None
-    for file in files:
-        one = _read(file)
+    for name in names:
+        one = _read(file := f"{folder}/{name}")
         if one.gpu_key != gpu_key:
-            raise ResultsError(f"{file}: gpu_key is {one.gpu_key!r}; move the file to the folder of that name")
+            raise ResultsError(f"{file}: gpu_key is {one.gpu_key!r}; move it to the folder of that name")
         if one.method_id == method_id:
-            found.append((datetime.fromisoformat(one.accepted), file.name, one))
+            found.append((datetime.fromisoformat(one.accepted), name, one))
     return [one for _, _, one in sorted(found, key=lambda item: item[:2])]
 
 
-def _read(file: Path) -> Acceptance:
+_ACCEPTANCE = msgspec.json.Decoder(Acceptance)
+
+
+def _read(file: str | Path) -> Acceptance:
     try:
-        one = msgspec.json.decode(read_file(file), type=Acceptance)
+        one = _ACCEPTANCE.decode(read_file(file))
         if datetime.fromisoformat(one.accepted).tzinfo is None:
             raise ValueError(f"accepted is {one.accepted!r}, which has no time zone")
     except (OSError, msgspec.MsgspecError, ValueError) as error:

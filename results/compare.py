@@ -16,13 +16,14 @@ from results.accepted import Acceptance, acceptances
 from results.builds import differing
 from results.crossing import Tracked, aa_spread, track, widest
 from results.faults import MEND
+from results.frame import tuples
 from results.judging import Judged, judge_speed
 from results.judging_rules import Rules
 from results.levels import looks, with_causes, with_levels
 from results.series import CONFIRMS, Series, night_of, opened
 from results.steps import CANARIES, Step, steps, trail
 from results.store import ResultsError
-from results.verdicts import DEFAULT_RULES, JUDGED, KEY, VERDICTS, Case, NotComparableError, judge, worst_first
+from results.verdicts import DEFAULT_RULES, JUDGED, KEY, VERDICTS, Case, NotComparableError, Row, judge, worst_first
 
 FINE, REGRESSION, WRONG, NOTHING, NOT_COMPARABLE = 0, 1, 3, 4, 5
 
@@ -32,8 +33,8 @@ ENOUGH = 0.5
 WINDOW = 60
 """Accepted runs that are read at most, the newest ones; the rule takes its window out of them."""
 
-HISTORY = ("run_id", *KEY, "outcome", "median_us", "low_us", "high_us", "aa_ratio")
-"""Columns that are asked for of the accepted runs."""
+COLUMNS = (*KEY, *Row._fields, "aa_ratio")
+"""Columns of the cases that are asked for: fewer are faster."""
 
 ENVIRONMENT = ("gpu_uuid", "driver", "cuda_runtime", "cupy", "nvrtc", "commit", "platform", "cpu")
 """What a comparison tells if it is not as in the baseline, beside the machine code of each kernel."""
@@ -200,8 +201,8 @@ def together(runs: pd.DataFrame, place: int) -> pd.DataFrame:
 
 def _faultless(runs: pd.DataFrame) -> None:
     """Refuse to build a verdict on a run in which something cannot be right."""
-    for run in runs[runs["faults"].notna()].itertuples(index=False):
-        raise NotComparableError(f"run {run.run_id}: {run.faults}; {MEND}")
+    for run_id, wrong in tuples(runs[runs["faults"].notna()], ("run_id", "faults")):
+        raise NotComparableError(f"run {run_id}: {wrong}; {MEND}")
 
 
 def _compare(
@@ -211,14 +212,14 @@ def _compare(
     group = together(runs, place)
     _faultless(group)
     own, method = runs.iloc[place], str(runs["method_id"].iloc[place])
-    tonight = series.cases(method, run_ids=list(group["run_id"]))
+    tonight = series.cases(method, run_ids=list(group["run_id"]), columns=COLUMNS)
     timed = tonight[tonight["kind"] == "speed"]["run_id"]
     subject = str(timed.iloc[0]) if len(timed) else str(own["run_id"])
     every = acceptances(root, key, method)
     used = _used(every, series, own["gpu_uuid"])
     members = _members(runs, used.runs)
     _faultless(runs[runs["run_id"].isin([name for names in members for name in names])])
-    baseline = series.cases(method, run_ids=members[-1] if members else ())
+    baseline = series.cases(method, run_ids=members[-1] if members else (), columns=COLUMNS)
     history = _history(series, method, members)
     spread = aa_spread([tonight, history])
     machine = _machine(series, group, used)
@@ -292,18 +293,18 @@ def _used(every: Sequence[Acceptance], series: Series, uuid: object) -> _Used:
     moved = [place for place, one in enumerate(kept) if one.because]
     kept = kept[moved[-1] if moved else 0 :]
     names = tuple(dict.fromkeys(one.run_id for one in kept))[-WINDOW:]
-    started = dict(zip(series.runs["run_id"], series.runs["started"], strict=True))
-    since = started[kept[0].run_id] if kept else None
+    since = series.runs[series.runs["run_id"] == kept[0].run_id]["started"].iloc[0] if kept else None
     return _Used(names, kept[-1] if kept else None, bool(own), since, tuple(notes))
 
 
 def _members(runs: pd.DataFrame, names: Sequence[str]) -> list[list[str]]:
     """The runs of each accepted run's night, with those that confirmed it."""
-    own = night_of(runs)
-    nights: dict[str, list[str]] = {}
-    for name, night in zip(runs["run_id"], own, strict=True):
-        nights.setdefault(night, []).append(str(name))
-    night_by_run = dict(zip(runs["run_id"], own, strict=True))
+    every = list(zip(runs["run_id"].tolist(), night_of(runs).tolist(), strict=True))
+    night_by_run = dict(every)
+    nights: dict[str, list[str]] = {night_by_run[name]: [] for name in names}
+    for name, night in every:
+        if night in nights:
+            nights[night].append(name)
     return [nights[night_by_run[name]] for name in names]
 
 
@@ -336,14 +337,15 @@ def _one_each(rows: pd.DataFrame) -> pd.DataFrame:
 def _history(series: Series, method: str, members: Sequence[Sequence[str]]) -> pd.DataFrame:
     """The speed cases of the accepted nights, with the place of the night as `order`."""
     order = {name: place for place, names in enumerate(members) for name in names}
-    rows = series.cases(method, ("speed",), run_ids=order, columns=HISTORY)
+    rows = series.cases(method, ("speed",), run_ids=order, columns=COLUMNS)
     return rows.assign(order=rows["run_id"].map(order).astype("int64"))
 
 
 def _named(used: _Used, history: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """(run_id, one row for each speed case) of each accepted night."""
     rows = _one_each(history)
-    return [(name, rows[rows["order"] == place]) for place, name in enumerate(used.runs)]
+    nights = dict(iter(rows.groupby("order")))
+    return [(name, nights.get(place, rows[:0])) for place, name in enumerate(used.runs)]
 
 
 def _state(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from results.frame import tuples
 from results.statistics import Crossover, crossover
 
 BASELINES = ("sequential", "host-sequential")
@@ -77,11 +78,10 @@ Key = tuple[str, str, str, str, str]
 
 def crossings(rows: pd.DataFrame, least: float = 0.0) -> Iterator[tuple[Key, Crossover]]:
     """The crossover of each recurrence that was timed beside the baseline, both green, at each place."""
-    speed = rows[(rows["kind"] == "speed") & (rows["outcome"] == "green")]
-    columns = [*PLACE, "recurrence", "tokens", "median_us", "low_us", "high_us"]
+    columns = ("kind", "outcome", *PLACE, "recurrence", "tokens", "median_us", "low_us", "high_us")
     found: dict[tuple[str, ...], dict[str, dict[int, Times]]] = {}
-    for *place, name, tokens, median, low, high in zip(*(speed[column] for column in columns), strict=True):
-        if math.isfinite(median) and math.isfinite(low) and math.isfinite(high):
+    for kind, outcome, *place, name, tokens, median, low, high in tuples(rows, columns):
+        if (kind, outcome) == ("speed", "green") and all(map(math.isfinite, (median, low, high))):
             here = found.setdefault((*place,), {}).setdefault(str(name), {})
             here[int(tokens)] = _widened(median, low, high, least)
     for (shape, head_map, inputs), times in sorted(found.items()):

@@ -11,7 +11,6 @@ import functools
 import os
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -66,14 +65,17 @@ results folder."""
 KINDS = ("accuracy", "determinism", "speed")
 _OUTCOMES = {"green": "green", "red": "red", "inconclusive": "inconclusive", "not measured": "not_measured"}
 
-VERSION = f"2-{SCHEMA}-{zlib.crc32(repr((RUN_FACTS, CASE_COLUMNS)).encode()):08x}"
+PLACES = ("run", "place")
+"""Columns of a case that say where it stands: its run's row, and its place in the record."""
+
+VERSION = f"3-{SCHEMA}-{zlib.crc32(repr((RUN_FACTS, CASE_COLUMNS)).encode()):08x}"
 """Of what a shard holds; with another one it is written anew."""
 
 _MAGIC = b"gdn-index\n"
 
 
 class _Column(msgspec.Struct, array_like=True):
-    """A column's bytes: floats, microseconds, integers, or codes of `texts`; -1 is a text that is missing."""
+    """A column's bytes, see `_stored_as`: floats, microseconds, places, or codes of `texts`; -1 is a missing text."""
 
     data: memoryview
     texts: list[str] | None = None
@@ -98,14 +100,14 @@ class Shard:
     Attributes:
         stamps: (size, time in ns, inode) of each file that was read, by its name.
         problems: what is wrong with a file, by its name.
-        packed: a row per run, columns `RUN_FACTS`; `runs` unpacks them, and `all_runs` those of several shards.
+        packed: a row per run, columns `RUN_FACTS` if there is any; `all_runs` unpacks them.
         cases: a row per case of each kind: `run`, its row in `runs`; `place`, its place in the record; and the columns
             that the kind fills. They are unpacked by `rows`.
     """
 
     stamps: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
-    packed: _Table = field(default_factory=lambda: _no_runs())  # type: ignore[has-type]
+    packed: _Table = field(default_factory=lambda: _Table(0, {}))
     cases: dict[str, _Table] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -114,22 +116,28 @@ class Shard:
 
     @property
     def runs(self) -> pd.DataFrame:
-        return _unpack(self.packed)
+        return all_runs([self])
 
-    def rows(self, kind: str, only: Collection[str] | None = None) -> pd.DataFrame | None:
-        """The cases of a kind, with all columns or, faster, some of them; None where there are none."""
-        return _unpack(self.cases[kind], only) if kind in self.cases else None
+    def rows(self, kind: str, only: Collection[str] | None = None, of: np.ndarray | None = None) -> pd.DataFrame | None:
+        """The cases of a kind, with all columns or, faster, some of them; None where there are none.
+
+        Args:
+            kind: one of `KINDS`.
+            only: these columns, beside `run` and `place`.
+            of: only the cases of these runs, a mask.
+        """
+        if kind not in self.cases:
+            return None
+        table = self.cases[kind]
+        if of is None or of.all():
+            return _unpack(table, only)
+        return _unpack(table, only, np.flatnonzero(of[_values("run", table.columns["run"])]))
 
 
 @functools.cache
 def no_runs() -> pd.DataFrame:
     """A frame of runs without any."""
     return typed({name: [] for name in RUN_FACTS})
-
-
-@functools.cache
-def _no_runs() -> _Table:
-    return _pack(no_runs())
 
 
 # Rows of records
@@ -181,28 +189,38 @@ def _tables(read: Sequence[tuple[str, bytes, Record]]) -> tuple[_Table, dict[str
 def _pack(table: pd.DataFrame) -> _Table:
     columns = {}
     for name in table.columns:
-        values = table[name]
-        kind = str(values.dtype)
-        if kind == "object" or kind == "boolean":
-            codes, texts = pd.factorize(values.astype("object"))
-            columns[name] = _Column(memoryview(codes.astype("<i4").tobytes()), [str(text) for text in texts])
-        elif kind == "Int64":
-            columns[name] = _Column(memoryview(values.to_numpy("<f8", na_value=np.nan).tobytes()))
+        own, texts = table[name], None
+        kind = str(own.dtype)
+        if kind in ("object", "boolean"):
+            values, unique = pd.factorize(own.astype("object"))
+            texts = [str(text) for text in unique]
         elif kind.startswith("datetime"):
-            columns[name] = _Column(memoryview(values.to_numpy("datetime64[us]").astype("<i8").tobytes()))
+            values = own.to_numpy("datetime64[us]")
         else:
-            columns[name] = _Column(memoryview(values.to_numpy("<f8").tobytes()))
+            values = own.to_numpy(float, na_value=np.nan)
+        columns[name] = _Column(memoryview(values.astype(_stored_as(name, texts)).tobytes()), texts)
     return _Table(len(table), columns)
 
 
-def _unpack(table: _Table, only: Collection[str] | None = None) -> pd.DataFrame:
-    wanted = [name for name in table.columns if only is None or name in only or name in ("run", "place")]
-    found = {name: _column(name, _values(name, table.columns[name])) for name in wanted}
-    return pd.DataFrame(found, index=pd.RangeIndex(table.rows))
+def _stored_as(name: str, texts: Sequence[str] | None) -> str:
+    """The type of a column's numbers: short ones are read faster where there are millions."""
+    if texts is not None:
+        return "<i1" if len(texts) < 128 else "<i4"
+    if name in PLACES:
+        return "<i4"
+    return "<i8" if type_of(name) == TIME else "<f8"
+
+
+def _unpack(table: _Table, only: Collection[str] | None = None, at: np.ndarray | None = None) -> pd.DataFrame:
+    """The rows of a table, or those at some places."""
+    wanted = [name for name in table.columns if only is None or name in only or name in PLACES]
+    found = {name: _column(name, _values(name, table.columns[name], at)) for name in wanted}
+    return pd.DataFrame(found, index=pd.RangeIndex(table.rows if at is None else len(at)))
 
 
 def all_runs(parts: Sequence[Shard]) -> pd.DataFrame:
     """The runs of several shards, one after another: faster than to unpack each and to join the frames."""
+    parts = [part for part in parts if len(part)]
     if not parts:
         return no_runs()
     found = {
@@ -212,24 +230,24 @@ def all_runs(parts: Sequence[Shard]) -> pd.DataFrame:
     return pd.DataFrame(found, index=pd.RangeIndex(sum(map(len, parts))))
 
 
-def _values(name: str, column: _Column) -> np.ndarray:
-    """What a column holds, with NaN or None for what is missing."""
+def _values(name: str, column: _Column, at: np.ndarray | None = None) -> np.ndarray:
+    """What a column holds, or holds at some places, with NaN or None for what is missing."""
+    data = np.frombuffer(column.data, _stored_as(name, column.texts))
+    data = data if at is None else data[at]
     if column.texts is not None:
         texts: list[object] = (
             [text == "True" for text in column.texts] if type_of(name) == "boolean" else [*column.texts]
         )
         known = np.empty(len(texts) + 1, object)
         known[:-1], known[-1] = texts, None
-        return np.asarray(known[np.frombuffer(column.data, "<i4")])
-    if type_of(name) == TIME:
-        return np.frombuffer(column.data, "<i8").astype("datetime64[us]")
-    return np.frombuffer(column.data, "<f8")
+        return np.asarray(known[data])
+    return data.astype("datetime64[us]") if type_of(name) == TIME else data
 
 
 def _column(name: str, values: np.ndarray) -> Any:
     """The values as a column of the type that the name has."""
     kind = type_of(name)
-    if name in ("run", "place"):
+    if name in PLACES:
         return values.astype(np.int64)
     if kind == "Int64":
         missing = np.isnan(values)
@@ -270,9 +288,16 @@ def decode(data: bytes) -> Shard:
 # Shards and files
 
 
-def _stamp(file: str) -> tuple[int, int, int]:
-    found = os.stat(file)
-    return found.st_size, found.st_mtime_ns, found.st_ino
+def _stamps(folder: Path, names: Iterable[str]) -> dict[str, tuple[int, int, int]]:
+    """The stamp of each file that is still there."""
+    found, before = {}, f"{folder}/"
+    for name in names:
+        try:
+            one = os.stat(before + name)
+        except OSError:
+            continue
+        found[name] = (one.st_size, one.st_mtime_ns, one.st_ino)
+    return found
 
 
 def shards(root: Path, folder: Path, notes: list[str], problems: list[str]) -> list[Shard]:
@@ -314,14 +339,11 @@ def _current(
         why = _NONE
     except (OSError, ValueError) as error:
         why = f"{kept.name} was {error.strerror if isinstance(error, OSError) else error}"
-    stamps = {}
-    for name in files:
-        with suppress(OSError):
-            stamps[name] = _stamp(f"{folder}/{name}")
+    stamps = _stamps(folder, files)
+    if len(stamps) == len(files) and stamps == shard.stamps:
+        return shard
     stale = [name for name in files if name not in stamps or shard.stamps.get(name) != stamps[name]]
     gone = shard.stamps.keys() - stamps.keys()
-    if not stale and not gone:
-        return shard
     if not why and (changed := [name for name in stale if name in shard.stamps]):
         why = f"{len(changed)} of its files changed, first {changed[0]}"
     shard = _kept(shard, {*stale} | gone)

@@ -28,7 +28,11 @@ class PackError(Exception):
 
 def packs(folder: Path) -> list[Path]:
     """The packs of a GPU's folder, by name. List loose files first: a file that has just left is in one of these."""
-    return sorted(file for file in folder.glob(f"{PREFIX}*{SUFFIX}") if file.is_file())
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.startswith(PREFIX) and name.endswith(SUFFIX))
+    except OSError:  # whoever lists the loose files tells of it
+        return []
+    return [file for file in map(folder.joinpath, names) if file.is_file()]
 
 
 def names(pack: Path) -> list[str]:

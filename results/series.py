@@ -1,8 +1,8 @@
 """Series of runs and cases out of the index (`results.index`), which makes years of runs fast to read.
 
-`runs` and `cases` give what `results.frame.frame` of all records gives, and a little more. Their frames carry what a
-caller must pass on in `attrs`: "problems", a line for each file that cannot be used; "notes", a line for each part
-of the index that was built anew.
+`runs` and `cases` give what `results.frame.frame` of all records gives, and a little more. What a caller must pass on
+are problems, a line for each file that cannot be used, and notes, a line for each part of the index that was built
+anew: a `Series` has them, and the frames of the functions in `attrs`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 
 from results.faults import MEND
-from results.frame import CASE_COLUMNS, RUN_COLUMNS, typed
-from results.index import KINDS, RUN_FACTS, Shard, absent, all_runs, joined, no_runs, shards
+from results.frame import CASE_COLUMNS, RUN_COLUMNS, tuples, typed
+from results.index import KINDS, PLACES, RUN_FACTS, Shard, absent, all_runs, joined, no_runs, shards
 from results.store import differs, gpu_folders
 
 __all__ = ["CONFIRMS", "KINDS", "RUN_FACTS", "Series", "cases", "night_of", "opened", "problems", "runs"]
@@ -76,16 +76,14 @@ class Series:
         for shard in self.shards:
             place = self.places[before : before + len(shard)]
             before += len(shard)
-            if not (wanted[place] & (place >= 0)).any() or (rows := shard.rows(kind, only)) is None:
+            counts = (place >= 0) & wanted[place]
+            if not counts.any() or (rows := shard.rows(kind, only, counts)) is None:
                 continue
-            run = place[rows["run"].to_numpy()]
-            counts = (run >= 0) & wanted[run]
-            rows["run"] = run
-            rows = rows if counts.all() else rows[counts]
-            parts.append(_newest(rows.sort_values(["run", "place"])) if newest else rows)
+            rows["run"] = place[rows["run"].to_numpy()]
+            parts.append(_newest(rows.sort_values([*PLACES])) if newest else rows)
         if not parts:
             return None
-        found = joined(parts).sort_values(["run", "place"], ignore_index=True)
+        found = joined(parts).sort_values([*PLACES], ignore_index=True)
         return _newest(found) if newest else found
 
     def cases(
@@ -117,7 +115,7 @@ class Series:
             if kind in kinds and (rows := self._rows(kind, wanted, only, newest)) is not None:
                 chosen.append(rows.assign(kind=pd.Series(kind, index=rows.index, dtype="object")))
         if not chosen:
-            return self._told(typed({name: [] for name in columns}))
+            return typed({name: [] for name in columns})
         table = joined(chosen)
         if len(chosen) > 1:
             table = table.iloc[np.lexsort((table["place"], table["run"]))]
@@ -129,11 +127,7 @@ class Series:
                 found[name] = self.runs[name].take(run).reset_index(drop=True)
             else:
                 found[name] = table[name] if name in table else absent(name, len(table))
-        return self._told(pd.DataFrame(found))
-
-    def _told(self, table: pd.DataFrame) -> pd.DataFrame:
-        table.attrs |= {"problems": self.problems, "notes": self.notes}
-        return table
+        return pd.DataFrame(found)
 
 
 def _newest(rows: pd.DataFrame) -> pd.DataFrame:
@@ -166,9 +160,8 @@ def _open(root: Path, folder: Path) -> Series:
     places = np.full(len(runs), -1)
     places[order] = np.arange(len(order))
     runs = runs.iloc[order].reset_index(drop=True)
-    for run in runs[runs["faults"].notna()].itertuples(index=False):
-        said.append(f"{root / str(run.file)}: {run.faults}; {MEND}")
-    runs.attrs |= {"problems": tuple(said), "notes": tuple(notes)}
+    for file, wrong in tuples(runs[runs["faults"].notna()], ("file", "faults")):
+        said.append(f"{root / file}: {wrong}; {MEND}")
     return Series(folder.name, runs, tuple(said), tuple(notes), parts, places)
 
 
@@ -217,9 +210,8 @@ def cases(root: Path, gpu_key: str, method_id: str | None = None, kinds: Sequenc
         kinds: accuracy, determinism and speed; fewer are faster.
     """
     found, said, notes = opened(root, gpu_key)
-    if found:
-        return found[0].cases(method_id, kinds)
-    table = typed({name: [] for name in (*RUN_COLUMNS, *CASE_COLUMNS)})
+    none: dict[str, list[object]] = {name: [] for name in (*RUN_COLUMNS, *CASE_COLUMNS)}
+    table = found[0].cases(method_id, kinds) if found else typed(none)
     table.attrs |= {"problems": said, "notes": notes}
     return table
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from results.builds import facts
+from results.frame import tuples
 from results.judging import DEFAULT, band, explained
 from results.judging_cause import Cause, between
 from results.judging_changes import ALPHA, RECENT, change_points, drift, strongest
@@ -156,15 +158,15 @@ def _cases(series: Series, chosen: pd.DataFrame) -> Iterator[Line]:
     table["at"] = rows["run_id"].map(dict(zip(run_ids, chosen["at"], strict=True))).to_numpy(int)
     table["figure"] = figure
     table = table[np.isfinite(figure) & (figure > 0)]
-    names = [*KEY, "at"]
-    if table.duplicated(names).any():  # several processes of one night
-        table = table.groupby(names, as_index=False, sort=False).agg({"figure": "median"})
-    for key, own in table.groupby(list(KEY), sort=True):
+    found: dict[Key, dict[int, list[float]]] = {}
+    for key, (at, one) in zip(tuples(table, KEY), tuples(table, ("at", "figure")), strict=True):
+        found.setdefault(key, {}).setdefault(at, []).append(one)  # a night may have several processes
+    for key, nights in sorted(found.items()):
         kind, name, against, tokens, *_ = key
         beside = f" against {against}" if against else ""
         what = f"{kind} of {name}{beside} at {tokens:,} tokens"
-        ordered = own.sort_values("at", kind="stable")
-        yield Line(key, what, ordered["at"].to_numpy(int), ordered["figure"].to_numpy(float))
+        ordered = sorted(nights)
+        yield Line(key, what, np.array(ordered), np.array([median(nights[at]) for at in ordered]))
 
 
 def clear(lines: Sequence[Line], p: float) -> list[Line]:

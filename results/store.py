@@ -383,8 +383,7 @@ def loose(folder: Path, problems: list[str]) -> list[Path]:
 def loose_names(folder: Path, problems: list[str]) -> list[str]:
     """The names of these, which are had faster where there are thousands."""
     try:
-        with os.scandir(folder) as entries:
-            return sorted(one.name for one in entries if one.name.endswith(SUFFIX) and one.name[0] != ".")
+        return sorted(name for name in os.listdir(folder) if name.endswith(SUFFIX) and name[0] != ".")
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -392,7 +391,7 @@ def loose_names(folder: Path, problems: list[str]) -> list[str]:
         return []
 
 
-def read_file(file: Path) -> bytes:
+def read_file(file: str | Path) -> bytes:
     """The bytes of a record's file.
 
     Raises:
@@ -401,9 +400,10 @@ def read_file(file: Path) -> bytes:
         OSError: it cannot be read.
     """
     try:
-        return file.read_bytes()
+        with open(file, "rb") as opened:
+            return opened.read()
     except FileNotFoundError:
-        if file.is_symlink():
+        if os.path.islink(file):
             raise ResultsError("a link that leads nowhere; remove it") from None
         raise
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from results.frame import tuples
 from results.judging import Judged, Series, judge_cases
 from results.judging_rules import Rules
 
@@ -123,19 +125,38 @@ def checked(rows: pd.DataFrame) -> pd.DataFrame:
     return rows
 
 
-def by_case(rows: pd.DataFrame) -> dict[Key, pd.DataFrame]:
+class Row(NamedTuple):
+    """What is judged of a case in one process: columns of `results.frame.frame`; NaN is a number that is not known."""
+
+    run_id: str
+    outcome: str
+    reason: str | None
+    median_us: float
+    low_us: float
+    high_us: float
+    error_out: float
+    error_state: float
+    limit: float
+    reruns: int
+    sha256_out: str | None
+    sha256_state: str | None
+
+
+def by_case(rows: pd.DataFrame) -> dict[Key, list[Row]]:
     """The rows of each case."""
-    return {(*name,): own for name, own in rows.groupby(list(KEY), sort=False)}
+    found: dict[Key, list[Row]] = {}
+    for key, row in zip(tuples(rows, KEY), map(Row._make, tuples(rows, Row._fields)), strict=True):
+        found.setdefault(key, []).append(row)
+    return found
 
 
 def medians(history: pd.DataFrame) -> dict[Key, list[float]]:
     """The green times of each case, us, oldest first: the middle of the processes of each night, by `order`."""
     green = history[(history["kind"] == "speed") & (history["outcome"] == "green")]
-    middle = green.groupby(["order", *KEY], sort=True)["median_us"].median()
-    found: dict[Key, list[float]] = {}
-    for (_, *key), us in zip(middle.index, middle.to_numpy(float), strict=True):
-        found.setdefault((*key,), []).append(float(us))
-    return found
+    nights: dict[Key, dict[int, list[float]]] = {}
+    for key, (order, us) in zip(tuples(green, KEY), tuples(green, ("order", "median_us")), strict=True):
+        nights.setdefault(key, {}).setdefault(order, []).append(us)
+    return {key: [median(own[order]) for order in sorted(own)] for key, own in nights.items()}
 
 
 def _said(row: pd.Series) -> str:
@@ -168,9 +189,9 @@ def judge(
     waiting: dict[Key, tuple[Case, Series]] = {}
     for key, rows in new.items():
         if key[0] == "accuracy":
-            found[key] = _accuracy(key, rows, base.get(key))
+            found[key] = _accuracy(key, rows, base.get(key, []))
         elif key[0] == "determinism":
-            found[key] = _determinism(key, rows, base.get(key))
+            found[key] = _determinism(key, rows, base.get(key, []))
         elif isinstance(one := _speed(key, rows, before.get(key, []), aa, rules), Case):
             found[key] = one
         else:
@@ -178,9 +199,10 @@ def judge(
     judged = judge_cases([series for _, series in waiting.values()], machine, rules.default.q)
     for (key, (case, series)), said in zip(waiting.items(), judged, strict=True):
         found[key] = _timed(case, said, series.thresholds.confirm)
-    for key in base.keys() - new.keys():
-        found[key] = _case(key, "missing", f"it is in the baseline, {base[key]['run_id'].iloc[0]}, and not in this run")
-    had = {key for key, rows in base.items() if (rows["outcome"] == "green").any()}
+    for key, rows in base.items():
+        if key not in new:
+            found[key] = _case(key, "missing", f"it is in the baseline, {rows[0].run_id}, and not in this run")
+    had = {key for key, rows in base.items() if _green(rows)}
     found = {key: replace(_blamed(one, found), in_baseline=key in had) for key, one in found.items()}
     return worst_first(found.values())
 
@@ -197,36 +219,38 @@ def _case(key: Key, verdict: str, reason: str, **numbers: Any) -> Case:
     )
 
 
-def _outcome(rows: pd.DataFrame) -> tuple[str, str]:
+def _green(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row.outcome == "green"]
+
+
+def _outcome(rows: Sequence[Row]) -> tuple[str, str]:
     """(the outcome of a case over its processes, its reason): one red makes it red, one green beats the rest."""
-    found = rows["outcome"].tolist()
     for outcome in ("red", "green", "inconclusive", "not measured"):
-        if outcome in found:
-            return outcome, str(rows["reason"].iloc[found.index(outcome)] or "")
-    raise NotComparableError(
-        f"run {rows['run_id'].iloc[0]}: outcome is {rows['outcome'].iloc[0]!r}, which is not known"
-    )
+        for row in rows:
+            if row.outcome == outcome:
+                return outcome, row.reason or ""
+    raise NotComparableError(f"run {rows[0].run_id}: outcome is {rows[0].outcome!r}, which is not known")
 
 
 def _unjudged(key: Key, outcome: str, reason: str) -> Case:
     return _case(key, outcome, reason or "no reason given")
 
 
-def _worst(rows: pd.DataFrame) -> float | None:
-    found = rows[["error_out", "error_state"]].to_numpy(float)
-    return float(np.nanmax(found)) if np.isfinite(found).any() else None
+def _worst(rows: Sequence[Row]) -> float | None:
+    known = [error for row in rows for error in (row.error_out, row.error_state) if not math.isnan(error)]
+    return max(known) if any(map(math.isfinite, known)) else None
 
 
-def _accuracy(key: Key, rows: pd.DataFrame, base: pd.DataFrame | None) -> Case:
+def _accuracy(key: Key, rows: Sequence[Row], base: Sequence[Row]) -> Case:
     outcome, reason = _outcome(rows)
-    value, limit = _worst(rows), float(rows["limit"].iloc[0])
+    value, limit = _worst(rows), rows[0].limit
     if outcome == "red":
         return _case(key, "wrong", reason or f"the error is {value}, the limit {limit:.1e}", value=value)
     if outcome != "green":
         return _unjudged(key, outcome, reason)
     told = "an error that is not known" if value is None else f"error {value:.1e}"
     told += f", limit {limit:.1e}"
-    if base is None or not (base["outcome"] == "green").any():
+    if not _green(base):
         return _case(key, "new", f"{told}; the baseline has no such case", value=value)
     old = _worst(base)
     if value and old and value > 2 * old:
@@ -236,20 +260,19 @@ def _accuracy(key: Key, rows: pd.DataFrame, base: pd.DataFrame | None) -> Case:
     return _case(key, "same", told, value=value, baseline=old)
 
 
-def _determinism(key: Key, rows: pd.DataFrame, base: pd.DataFrame | None) -> Case:
+def _determinism(key: Key, rows: Sequence[Row], base: Sequence[Row]) -> Case:
     outcome, reason = _outcome(rows)
     if outcome == "red":
         return _case(key, "unstable", reason or "reruns gave other bits")
     if outcome != "green":
         return _unjudged(key, outcome, reason)
-    told = f"{int(rows['reruns'].sum()):,} reruns gave the same bits"
-    columns = ["sha256_out", "sha256_state"]
-    bits = {tuple(one) for one in rows[columns].itertuples(index=False)}
+    green = _green(rows)
+    told = f"{sum(row.reruns for row in green):,} reruns gave the same bits"
+    bits, old = ({(row.sha256_out, row.sha256_state) for row in own} for own in (green, _green(base)))
     if len(bits) > 1:
-        return _case(key, "unstable", f"{len(rows)} processes of this night gave {len(bits)} different results")
-    if base is None or not (base["outcome"] == "green").any():
+        return _case(key, "unstable", f"{len(green)} processes of this night gave {len(bits)} different results")
+    if not old:
         return _case(key, "new", f"{told}; the baseline has no such case")
-    old = {tuple(one) for one in base[base["outcome"] == "green"][columns].itertuples(index=False)}
     if bits <= old:
         return _case(key, "same", f"{told}, those of the baseline")
     return _case(key, "same", f"{told}: the bits changed since the baseline, and are stable", bits_changed=True)
@@ -257,7 +280,7 @@ def _determinism(key: Key, rows: pd.DataFrame, base: pd.DataFrame | None) -> Cas
 
 def _speed(
     key: Key,
-    rows: pd.DataFrame,
+    rows: Sequence[Row],
     history: list[float],
     aa: Callable[[int], float],
     rules: Rules,
@@ -267,13 +290,13 @@ def _speed(
         return _case(key, "wrong", reason or "no time")
     if outcome != "green":
         return _unjudged(key, outcome, reason)
-    green = rows[rows["outcome"] == "green"]
-    new = green["median_us"].to_numpy(float)
-    numbers = {"value": float(np.median(new)), "processes": len(new), "accepted": len(history)}
+    green = _green(rows)
+    new = np.array([row.median_us for row in green])
+    numbers = {"value": median(row.median_us for row in green), "processes": len(green), "accepted": len(history)}
     if not history:
         return _case(key, "new", "no accepted run has a time of it", **numbers)
-    half = (green["high_us"] - green["low_us"]).to_numpy(float) / 2 / new
-    within = math.sqrt(2) * float(np.nanmax(half)) if np.isfinite(half).any() else 0.0
+    halves = [(row.high_us - row.low_us) / 2 / row.median_us for row in green]
+    within = math.sqrt(2) * max((half for half in halves if not math.isnan(half)), default=0.0)
     case = _case(key, "inconclusive", "", baseline=history[-1], **numbers)
     return case, Series(history, new, aa(int(key[3])), rules.of(rule_name(key[1], key[3])), within)
 

@@ -135,6 +135,21 @@ def test_reruns_that_differ_are_unstable_and_so_are_the_times_withheld_for_it(tm
     assert found.exit_code == 3
 
 
+def test_a_process_that_could_not_check_the_bits_makes_them_no_less_stable(tmp_path: Path) -> None:
+    held = [
+        determinism(recurrence=name, outcome="not measured", reason="no memory", reruns=0, sha256_out="")
+        for name in ("sequential", "chunked")
+    ]
+    own = night(ENOUGH)
+    nights(tmp_path, ENOUGH)
+    save(msgspec.structs.replace(own, night="n"), tmp_path)
+    save(_later(msgspec.structs.replace(own, night="n", cases=(*held, *times(99))), 1), tmp_path)
+    found = compare(tmp_path)
+    assert len(found.runs) == 2
+    assert verdicts(found, "determinism") == {2048: "same"}
+    assert "199 reruns gave the same bits" in next(case.reason for case in found.cases if case.kind == "determinism")
+
+
 def test_bits_that_changed_since_the_baseline_and_are_stable_are_told_and_fine(tmp_path: Path) -> None:
     found = judged(tmp_path, *checks(bits="c"), *times(99))
     changed = [case for case in found.cases if case.bits_changed]
