@@ -17,7 +17,7 @@ import msgspec
 
 from results.store import ResultsError, replace_file
 from suite.facts import Environment
-from suite.profile import LONGER, NCU, WHOLE_GRAPHS, Ours, ProfileError, Seen, cases, ours, parse, program
+from suite.profile import NCU, WHOLE_GRAPHS, Ours, ProfileError, Seen, cases, empty, ours, ours_empty, parse, program
 
 WITHIN, WITHIN_NS, SHORT_TOKENS = 0.02, 1000.0, 512
 """How near ours must be to another's time of the same graph: 2 % from 512 tokens on, a microsecond below. The other is
@@ -35,7 +35,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         calls: how many calls our graph has.
         ncu_kernels_ns: ncu's durations of a plain call's kernels, added up; each of them ran on a card that was idle
             before and after.
-        ncu_graph_ns: how much longer ncu finds a graph of `LONGER` times the calls, divided by the calls it has more.
+        ncu_empty_ns: what ncu finds so many empty kernels to take beyond our time of them; 0 where it is not known.
+        ncu_graph_ns: how much longer ncu finds a graph of more calls, by the calls it has more (`Ours.graphs`).
         ncu_added_ns: what ncu's duration of our graph has beyond its calls.
         cupti_ns: from the start of our graph's first kernel to the end of its last, by calls; None without torch.
         ours_ns: our hot time, of that graph.
@@ -46,6 +47,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     kernels: int
     calls: int
     ncu_kernels_ns: float
+    ncu_empty_ns: float = 0.0
     ncu_graph_ns: float
     ncu_added_ns: float
     cupti_ns: float | None = None
@@ -103,13 +105,17 @@ def profile(recurrences: Sequence[str], tokens: Sequence[int]) -> Found:
     from suite.cuda_clock import GraphClock
 
     expected = cases(recurrences, tokens)
-    times = ours(GraphClock(), recurrences, tokens)
+    clock = GraphClock()
+    times, nothing = ours(clock, recurrences, tokens), ours_empty(clock)
     kernels = (*NCU, *program(recurrences, tokens))
-    graphs = (*NCU, *WHOLE_GRAPHS, *program(recurrences, tokens, [times[case].calls for case in expected]))
-    seen = parse(_table(kernels), len(expected)), parse(_table(graphs), 2 * len(expected))
+    counts = [count for case in expected for count in times[case].graphs]
+    graphs = (*NCU, *WHOLE_GRAPHS, *program(recurrences, tokens, counts))
+    plain = _table(kernels)
+    seen = parse(plain, len(expected)), parse(_table(graphs), 2 * len(expected))
     traced = (*program(recurrences, tokens, [times[case].calls for case in expected], traced=True),)
     with_torch = importlib.util.find_spec("torch") is not None
-    found = rows(times, *seen, _traced(traced) if with_torch else [None] * len(expected))
+    cupti = _traced(traced) if with_torch else [None] * len(expected)
+    found = rows(times, *seen, cupti, empty(plain) - nothing.ns)
     version = subprocess.run([NCU[0], "--version"], capture_output=True, text=True).stdout.split("\n")
     said = next((line for line in version if line.startswith("Version")), "")
     return Found(tuple(found), said, (kernels, graphs, *([traced] if with_torch else [])))
@@ -135,7 +141,9 @@ def _table(command: Sequence[str]) -> str:
     return text
 
 
-def rows(times: Times, kernels: Sequence[Seen], graphs: Sequence[Seen], traced: Sequence[float | None]) -> list[Row]:
+def rows(
+    times: Times, kernels: Sequence[Seen], graphs: Sequence[Seen], traced: Sequence[float | None], beyond_ns: float
+) -> list[Row]:
     """All together, case by case.
 
     Args:
@@ -143,11 +151,13 @@ def rows(times: Times, kernels: Sequence[Seen], graphs: Sequence[Seen], traced: 
         kernels: what ncu saw of a plain call of each, in the same order.
         graphs: what it saw of our graph and of the longer one, of each.
         traced: what CUPTI saw of our graph, of each.
+        beyond_ns: ncu's time of an empty kernel less ours.
     """
     found = []
     every = zip(times.items(), kernels, graphs[::2], graphs[1::2], traced, strict=True)
     for (case, one), call, short, long, cupti in every:
-        ns = (long.ns - short.ns) / (one.calls * (LONGER - 1))
+        fewer, more = one.graphs
+        ns = (long.ns - short.ns) / (more - fewer)
         found.append(
             Row(
                 recurrence=case[0],
@@ -155,6 +165,7 @@ def rows(times: Times, kernels: Sequence[Seen], graphs: Sequence[Seen], traced: 
                 kernels=call.parts,
                 calls=one.calls,
                 ncu_kernels_ns=call.ns,
+                ncu_empty_ns=call.parts * beyond_ns,
                 ncu_graph_ns=ns,
                 ncu_added_ns=short.ns - ns * one.calls,
                 cupti_ns=cupti,
@@ -168,13 +179,16 @@ def lines(found: Sequence[Row]) -> list[str]:
     """The rows as a table."""
     told = [
         "other timers beside ours, microseconds of a call (medians; caches and clocks as they are): ncu of its kernels",
-        "one by one; ncu and CUPTI of our graph of calls back to back; ours, and its difference from the last of them",
-        f"  {'tokens':>7}  {'recurrence':<16} {'ncu, kernels':>14} {'ncu, graph':>14} {'CUPTI':>9} {'ours':>9}  apart",
+        "one by one, and less what it says of as many empty ones beyond ours; ncu and CUPTI of our graph of calls back",
+        "to back; ours, and its difference from the last of them",
+        f"  {'tokens':>7}  {'recurrence':<16} {'ncu, kernels':>14} {'- empty':>9} {'ncu, graph':>14} {'CUPTI':>9} "
+        f"{'ours':>9}  apart",
     ]
     for one in found:
         apart, cupti = one.ours_ns - one.other_ns, "-" if one.cupti_ns is None else f"{one.cupti_ns / 1e3:,.2f}"
         told.append(
             f"  {one.tokens:>7,}  {one.recurrence:<16} {one.kernels:>3}: {one.ncu_kernels_ns / 1e3:>9,.2f} "
+            f"{(one.ncu_kernels_ns - one.ncu_empty_ns) / 1e3:>9,.2f} "
             f"{one.calls:>3}: {one.ncu_graph_ns / 1e3:>9,.2f} {cupti:>9} {one.ours_ns / 1e3:>9,.2f}  "
             f"{apart / 1e3:+,.2f} ({apart / one.other_ns:+.1%})"
             f"{'' if one.agrees else ': farther apart than they should be'}"

@@ -2,10 +2,11 @@
 
     ncu OPTIONS python -m suite.profile --recurrences sequential,chunked --tokens 32,512,2048
 
-runs plain calls, whose kernels ncu times one by one, each from an idle card to an idle card. With
-`--graph-profiling graph` among the options, and with `--calls 20,19,2,4,1,1` after the program, it runs a graph of so
-many calls of each case, and one of `LONGER` times as many, which ncu times as a whole. Both hold what ncu adds to any
-graph, about 0.1 ms, which their difference does not; what it adds to each kernel of a graph, that still holds.
+runs plain calls, whose kernels ncu times one by one, each from an idle card to an idle card. What it says of an empty
+kernel beyond our time of the same, it says of each of them. With `--graph-profiling graph` among the options, and with
+`--calls 20,576,17,515` after the program (of one token count), it runs two graphs of each case, of so many calls, which
+ncu times as a whole. Both hold what ncu adds to any graph, 0.1 to 0.2 ms, which their difference does not; what it adds
+to each kernel of a graph, that still holds.
 
     python -m suite.profile --trace --recurrences sequential,chunked --tokens 32,512,2048 --calls 20,19,2,4,1,1
 
@@ -19,6 +20,7 @@ import argparse
 import contextlib
 import csv
 import json
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -37,8 +39,8 @@ from suite.options import PLANS
 REPEATS = 9
 """Calls, or graphs of calls, of each case that the profiler sees."""
 
-LONGER = 5
-"""The second graph has so many times the calls of the first."""
+BEYOND_NS = 10e6
+"""How much longer the second graph takes: what ncu adds to a graph differs by 0.05 ms from one to the next."""
 
 METRIC = "gpu__time_duration.sum"
 NCU = (
@@ -105,6 +107,11 @@ class Ours:
     ns: float
     calls: int
 
+    @property
+    def graphs(self) -> tuple[int, int]:
+        """How many calls the graphs have that ncu times."""
+        return self.calls, self.calls + math.ceil(BEYOND_NS / self.ns)
+
 
 def program(
     recurrences: Sequence[str], tokens: Sequence[int], calls: Sequence[int] = (), traced: bool = False
@@ -112,7 +119,7 @@ def program(
     """The command that runs the cases, for ncu to start; or, traced, that prints what CUPTI sees of them.
 
     Args:
-        calls: of each case's graph, in the order of `cases`; empty for plain calls.
+        calls: of each case's graph or graphs, in the order of `cases`; empty for plain calls.
     """
     chosen = ["--recurrences", ",".join(recurrences), "--tokens", ",".join(map(str, tokens))]
     graphs = ["--calls", ",".join(map(str, calls))] if calls else []
@@ -128,26 +135,27 @@ def run(recurrences: Sequence[str], tokens: Sequence[int], calls: Sequence[int] 
     """Run every case `REPEATS` times with a stamp in front, seen by the profiler and in a range; see `program`."""
     import cupy
 
-    from suite.cuda_clock import captured, load_kernel
+    from suite.cuda_clock import captured
 
-    stamp, place = load_kernel(STAMP), cupy.zeros(2, cupy.uint64)
+    stamp = _stamp().call
     expected = cases(recurrences, tokens)
-    if calls and len(calls) != len(expected):
-        raise ValueError(f"--calls has {len(calls)} numbers; one for each of the {len(expected)} cases is wanted")
+    graphs, rest = divmod(len(calls), len(expected))
+    if rest:
+        raise ValueError(f"--calls has {len(calls)} numbers; as many for each of the {len(expected)} cases are wanted")
     for index, (name, number) in enumerate(expected):
         work = _work(name, number)
         cupy.cuda.Device().synchronize()
         with cupy.cuda.Stream(non_blocking=True) as stream:
             for _ in range(3):  # compiled, allocated, and the inputs read
-                stamp((1,), (32,), (place, np.int32(0)))
+                stamp()
                 work.call()
-            graphs = [captured(stream, work.call, calls[index] * longer) for longer in (1, LONGER)] if calls else []
-            for once in graphs or [work.call]:
+            own = calls[index * graphs : (index + 1) * graphs]
+            for once in [captured(stream, work.call, count) for count in own] or [work.call]:
                 once()
                 stream.synchronize()
                 with _seen(work.name):
                     for _ in range(REPEATS):
-                        stamp((1,), (32,), (place, np.int32(0)))
+                        stamp()
                         once()
                     stream.synchronize()
 
@@ -209,6 +217,22 @@ def ours(
     return found
 
 
+def ours_empty(clock: Clock, work: Work | None = None) -> Ours:
+    """Our hot time of the stamp, see `empty`."""
+    plan = PLANS["cuda"]
+    sampled = timing.sample(clock, [work or _stamp()], plan.hot, plan.cold)
+    return Ours(float(median(one.ns for one in sampled.hot[0].samples)), sampled.calls[0])
+
+
+def _stamp() -> Work:
+    import cupy
+
+    from suite.cuda_clock import load_kernel
+
+    stamp, place = load_kernel(STAMP), cupy.zeros(2, cupy.uint64)
+    return Work(lambda: stamp((1,), (32,), (place, np.int32(0))), name="stamp")
+
+
 def _work(name: str, tokens: int) -> Work:
     import cupy
 
@@ -218,7 +242,7 @@ def _work(name: str, tokens: int) -> Work:
 
 
 def parse(text: str, count: int) -> list[Seen]:
-    """What the profiler's table says of what ran, in order: of each case, or of each case's two graphs.
+    """What the profiler's table says of what ran, in order: of each case, or of each case's graphs.
 
     Args:
         text: its CSV, with whatever else it printed.
@@ -241,6 +265,11 @@ def parse(text: str, count: int) -> list[Seen]:
     return [Seen(median(sum(one) for one in own), max(map(len, own))) for own in runs]
 
 
+def empty(text: str) -> float:
+    """The median duration of the stamps in the profiler's table, nanoseconds: a kernel that does next to nothing."""
+    return median(ns for kernel, ns in _durations(text) if kernel.startswith(STAMP.entry))
+
+
 def _durations(text: str) -> Iterable[tuple[str, float]]:
     """(kernel, nanoseconds) of each row of ncu's table."""
     lines = text.splitlines()
@@ -260,7 +289,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m suite.profile", description=__doc__)
     parser.add_argument("--recurrences", default="sequential,chunked")
     parser.add_argument("--tokens", default="32,512,2048")
-    parser.add_argument("--calls", default="", help="run graphs of so many calls and of more, a number for each case")
+    parser.add_argument("--calls", default="", help="run graphs of so many calls, as many for each case")
     parser.add_argument("--trace", action="store_true", help="print what CUPTI sees of a graph's calls, as JSON")
     chosen: Any = parser.parse_args(argv)
     tokens, calls = (list(map(int, filter(None, text.split(",")))) for text in (chosen.tokens, chosen.calls))

@@ -12,7 +12,20 @@ import pytest
 from reports import profile as reported
 from reports.cli import main
 from reports.profile import Found, Profile, Row, keep, lines, rows
-from suite.profile import REPEATS, Ours, ProfileError, Seen, back_to_back, cases, ours, parse, program
+from suite.profile import (
+    BEYOND_NS,
+    REPEATS,
+    Ours,
+    ProfileError,
+    Seen,
+    back_to_back,
+    cases,
+    empty,
+    ours,
+    ours_empty,
+    parse,
+    program,
+)
 from tests.fabricate import environment
 from tests.simulated import Cost, Device, work
 
@@ -33,6 +46,11 @@ def test_what_ran_in_a_repeat_is_added_up_and_the_median_is_taken() -> None:
     one = [[("gdn_sequential", "18,400")]] * (REPEATS - 1) + [[("gdn_sequential", "99,000")]]
     two = [[("gdn_chunked_prepare", "7000"), ("gdn_chunked_scan", "12000.5")]] * REPEATS
     assert parse(table([*one, *two]), 2) == [Seen(18_400.0, 1), Seen(19_000.5, 2)]
+
+
+def test_the_stamps_in_front_tell_what_an_empty_kernel_takes() -> None:
+    assert empty(table([[("k", "7000")]] * REPEATS)) == 900.0
+    assert ours_empty(Device({"a": Cost(1_188.0)}), work("a")).ns == pytest.approx(600, rel=0.01)
 
 
 def test_units_are_read() -> None:
@@ -68,19 +86,26 @@ def test_our_times_are_the_hot_ones() -> None:
         ("b", 32): pytest.approx(1e6, rel=0.01),
     }
     assert {one.calls for one in found.values()} == {4}
+    assert Ours(20_000.0, 17).graphs == (17, 17 + BEYOND_NS / 20_000)
 
 
 def test_all_three_are_shown_and_what_is_too_far_from_the_graph_is_marked(tmp_path: Path) -> None:
     """The second is near the kernels' durations and too far from the graph's."""
     kernels = [Seen(18_940.0, 1), Seen(500_000.0, 2)]
-    graphs = [Seen(20 * 18_000.0 + 97_000, 1), Seen(100 * 18_000.0 + 97_000, 1), Seen(590_000.0, 1), Seen(2.55e6, 1)]
     times = {("sequential", 32): Ours(18_100.0, 20), ("chunked", 2048): Ours(500_528.0, 1)}
-    found = rows(times, kernels, graphs, [None, None])
+    counts = [count for one in times.values() for count in one.graphs]
+    graphs = [
+        Seen(count * ns + 97_000, 1)
+        for count, ns in zip(counts, (18_000.0, 18_000.0, 490_000.0, 490_000.0), strict=True)
+    ]
+    found = rows(times, kernels, graphs, [None, None], 750.0)
+    assert [one.ncu_added_ns for one in found] == [pytest.approx(97_000)] * 2
+    assert [one.ncu_empty_ns for one in found] == [750, 1500]
     assert [one.agrees for one in found] == [True, False]
     # CUPTI's times are nearer to the truth than ncu's.
-    assert [one.agrees for one in rows(times, kernels, graphs, [17_000.0, 500_000.0])] == [False, True]
+    assert [one.agrees for one in rows(times, kernels, graphs, [17_000.0, 500_000.0], 0.0)] == [False, True]
     *_, near, far = lines(found)
-    assert near.endswith(" 1:     18.94  20:     18.00         -     18.10  +0.10 (+0.6%)")
+    assert near.endswith(" 1:     18.94     18.19  20:     18.00         -     18.10  +0.10 (+0.6%)")
     assert far.endswith("+10.53 (+2.1%): farther apart than they should be")
     commands = (("ncu", sys.executable), ("ncu", "b"))
     file = keep(Found(tuple(found), "Version 1", commands), environment(), tmp_path, "card")
