@@ -4,9 +4,9 @@
 
 runs plain calls, whose kernels ncu times one by one, each from an idle card to an idle card. What it says of an empty
 kernel beyond our time of the same, it says of each of them. With `--graph-profiling graph` among the options, and with
-`--calls 20,1680,17,1507` after the program (of one token count), it runs two graphs of each case, of so many calls, which
-ncu times as a whole. Both hold what ncu adds to any graph, 0.1 to 0.2 ms, which their difference does not; what it adds
-to each kernel of a graph, that still holds.
+`--calls 20,1680,17,1507` after the program (for the cases of one token count), it runs two graphs of each case, of so
+many calls, which ncu times as a whole. Both hold what ncu adds to any graph, 0.1 to 0.2 ms, which their difference does
+not; what it adds to each kernel of a graph, that still holds.
 
     python -m suite.profile --trace --recurrences sequential,chunked --tokens 32,512,2048 --calls 20,19,2,4,1,1
 
