@@ -21,6 +21,7 @@ from kernels.inputs import FAMILIES
 from reports import cases, figures, measured, tables, verdict, words
 from reports.measuring import measuring
 from results import series
+from results.clocks import held_back
 from results.frame import frame
 from results.reference import Reference, references
 from results.schema import Record
@@ -236,10 +237,7 @@ def _gpu(own: Stored, anchor: str, published: Sequence[Reference]) -> Gpu:
     ]
     reds = (shown["outcome"] == "red").any() or (missing["outcome"] == "red").any()
     calm = (
-        len(shown) > 0
-        and (shown["outcome"] == "green").all()
-        and newest.status == "complete"
-        and not verdict.throttled(newest)
+        len(shown) > 0 and (shown["outcome"] == "green").all() and newest.status == "complete" and not held_back(newest)
     )
     return Gpu(
         key=key,

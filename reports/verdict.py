@@ -9,9 +9,10 @@ import pandas as pd
 
 from kernels.dispatch import CHUNKED_MIN_TOKENS
 from reports import cases, figures, words
+from results.clocks import held_back
 from results.crossing import aa_spread, widest
 from results.crossing import crossings as crossovers
-from results.schema import Clocks, Record
+from results.schema import Record
 from results.statistics import Crossover
 
 
@@ -102,7 +103,7 @@ def silence(newest: Record, shown: pd.DataFrame, missing: pd.DataFrame) -> list[
         said.append(
             f"No check against FP64 at {words.tokens(beyond)}: there the recurrences are held against each other alone."
         )
-    if held := throttled(newest):
+    if held := held_back(newest):
         said.append(f"The card reported that its clocks were held back ({held}); the times may be too long.")
     if len(shown):
         places = [cases.title(place) for place in cases.places(shown)]
@@ -148,12 +149,6 @@ def crossings(rows: pd.DataFrame) -> Iterator[tuple[str, Crossover, pd.DataFrame
     found = {name: one for (name, *_), one in crossovers(speed, widest(speed, aa_spread([speed])))}
     for name, ratios in figures.by_recurrence(figures.ratios(speed)):
         yield name, found[name], ratios
-
-
-def throttled(record: Record) -> str:
-    """Why the card held its clocks back, before or after the run; empty where it did not."""
-    both: tuple[Clocks, Clocks] = (record.environment.before, record.environment.after)
-    return ", ".join(dict.fromkeys(clocks.throttle for clocks in both if clocks.throttle))
 
 
 def _cases(rows: pd.DataFrame, most: int) -> str:

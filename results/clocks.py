@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from operator import attrgetter
 
-from results.schema import Case, Group, Record, Speed, Times
+from results.schema import Case, Group, Look, Record, Speed, Times
 from suite.quality import throttling
 from suite.sampling import CLOCK_EVENT
 
@@ -14,13 +14,13 @@ def held_back(record: Record) -> str:
     """Why the card held its clocks back before, in or after the run; empty where it did not.
 
     As in the judging of a group, the power's cap does not count where each recurrence kept to one SM clock: it is the
-    usual clock of a heavy kernel then.
+    usual clock of a heavy kernel then, and is still named right after one.
     """
     e = record.environment
-    told = [clocks.throttle for clocks in (e.before, e.after) if clocks.throttle]
-    looks = [(group.before, group.after, _steady(record.cases, group)) for group in record.groups]
-    told += [said for before, after, steady in looks if (said := throttling(before, after, steady))]
-    return ", ".join(dict.fromkeys(told))
+    steady = [_steady(record.cases, group) for group in record.groups]
+    told = [throttling(Look(clocks=e.before), Look(clocks=e.after), bool(steady) and all(steady))]
+    told += [throttling(group.before, group.after, own) for group, own in zip(record.groups, steady, strict=True)]
+    return ", ".join(dict.fromkeys(filter(None, told)))
 
 
 def _steady(cases: Iterable[Case], group: Group) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -122,3 +123,28 @@ def test_old_records_without_fingerprints_are_read_and_say_that_it_is_not_known(
     assert steps
     assert all("the machine code is not known" in one.reason for one in steps)
     assert ("machine code", "unknown", "of 1 kernels") in found.environment
+
+
+def test_a_compiler_that_changed_its_mind_is_told_as_the_page_says() -> None:
+    """Two shipped records of one source and one NVRTC."""
+    root = Path(__file__).parents[1]
+    page = (root / "docs/judging.md").read_text()
+    ((first, second, *times),) = re.findall(
+        r"`(\d+T\w+-\w+)` and `(\d+T\w+-\w+)` have one each\. .*? take ([\d.]+) and ([\d.]+) µs", page
+    )
+    runs = series.runs(root / "results").set_index("run_id")
+    before, after = (runs.loc[name].to_dict() for name in (first, second))
+    assert before["nvrtc"] == after["nvrtc"] == "13.0"
+    ((kernel, old, new),) = differing(before, after)
+    assert kernel.startswith("machine code of gdn_chunked_scan (sm_90,")
+    assert old != new
+    assert kernels(before).keys() == kernels(after).keys()
+    assert all(one[1] == kernels(after)[name][1] for name, one in kernels(before).items())
+    alike = after | {"launcher": before["launcher"], "commit": before["commit"]}
+    assert between(*facts(before, alike, "chunked")).kind == "compiler"
+    cases = series.cases(root / "results", before["gpu_key"])
+    own = cases[(cases["recurrence"] == "chunked") & cases["run_id"].isin([first, second])]
+    bits = own.dropna(subset="sha256_out").groupby(["tokens", "shape", "head_map", "inputs"])["sha256_out"].agg(list)
+    assert all(len(one) == 2 and len({*one}) == 1 for one in bits)
+    medians = own[(own["kind"] == "speed") & (own["tokens"] == 2048)].set_index("run_id")["median_us"]
+    assert [f"{medians[name]:.1f}" for name in (first, second)] == times

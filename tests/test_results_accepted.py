@@ -53,6 +53,10 @@ REFUSED = {
     "unknown": ({"environment": environment(commit=None, dirty=None)}, "its commit is not known"),
     "throttled": ({"environment": environment(after=Clocks(throttle="thermal"))}, "held its clocks back (thermal)"),
     "throttled amid": ({"groups": (group(after=HELD),)}, "held its clocks back (power cap)"),
+    "throttled at the end, and who knows when": (
+        {"environment": environment(after=CAPPED.clocks), "groups": ()},
+        "held its clocks back (software power cap)",
+    ),
     "throttled now and then": (
         {"groups": (group(after=CAPPED),), "cases": (accuracy(), determinism(), sampled(1, "clock event: 1,700 MHz"))},
         "held its clocks back (software power cap)",
@@ -77,10 +81,11 @@ def test_other_runs_are_refused_unless_it_is_told_why(name: str, tmp_path: Path)
     assert acceptances(tmp_path, KEY, METHOD) == [one]
 
 
-def test_the_power_caps_usual_clock_is_no_reason_to_refuse(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ends", [{}, {"environment": environment(after=CAPPED.clocks)}])
+def test_the_power_caps_usual_clock_is_no_reason_to_refuse(ends: dict[str, Any], tmp_path: Path) -> None:
     """Under tensor cores an H200 names the power's cap run after run, at one and the same clock."""
     quiet = {"groups": (group(after=CAPPED),), "cases": (accuracy(), determinism(), sampled(0))}
-    save(record(**quiet), tmp_path)
+    save(record(**quiet, **ends), tmp_path)
     assert accept(tmp_path, record().run_id).despite == ()
 
 
