@@ -46,7 +46,7 @@ def night(records: dict[str, Record], before: str) -> list[Record]:
 def test_all_is_of_the_card_and_the_commits_that_the_page_names(records: dict[str, Record]) -> None:
     for one in records.values():
         assert (one.environment.gpu, one.environment.driver) == ("NVIDIA H200", "580.159.04")
-        assert (one.environment.commit or "")[:7] in ("ffeb9bc", "3411f5c", "4f88e58")
+        assert (one.environment.commit or "")[:7] in ("ffeb9bc", "4f88e58", "9ee9cc7")
         assert one.environment.dirty is False
         assert one.started[:10] == "2026-11-30"
 
@@ -130,7 +130,7 @@ def test_a_a(records: dict[str, Record]) -> None:
 
 def test_what_was_planted(records: dict[str, Record]) -> None:
     (said,) = re.findall(r"^> (.*)$", PAGE, re.MULTILINE)
-    assert said == planted.count(night(records, "Of"))
+    assert said == planted.count(night(records, "fresh processes of"))
 
 
 def test_the_devices_share() -> None:
