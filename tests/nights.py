@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import structs
 
 from results.accepted import accept
+from results.compare import Comparison, compare
 from results.schema import Case, Record
 from results.store import save
 from tests.fabricate import METHOD, accuracy, canaries, determinism, environment, group, record, speed
@@ -21,6 +22,8 @@ from tests.fabricate import METHOD, accuracy, canaries, determinism, environment
 FIRST = datetime(2026, 1, 1, 2, 17, tzinfo=UTC)
 UUID = environment().gpu_uuid
 TOKENS = (64, 128, 256, 2048)
+ENOUGH = 12
+"""Accepted nights, more than a band needs."""
 
 
 def times(seed: int, factor: float = 1.0, noise: float = 0.004, **overrides: Any) -> tuple[Case, ...]:
@@ -92,3 +95,10 @@ def keep(root: Path, made: Record, accepted: bool = True, because: str = "") -> 
     if accepted:
         accept(root, made.run_id, because)
     return made
+
+
+def judged(root: Path, *cases: Any, **overrides: Any) -> Comparison:
+    """Tonight, the night after `ENOUGH` accepted ones."""
+    nights(root, ENOUGH)
+    keep(root, night(ENOUGH, cases=cases or None, **overrides), accepted=False)
+    return compare(root)
