@@ -51,8 +51,8 @@ def acceptances(root: Path, gpu_key: str, method_id: str) -> list[Acceptance]:
     """
     folder, said = root / "accepted" / gpu_key, list[str]()
     names = loose_names(folder, said)
-    for problem in said:
-        raise ResultsError(problem)
+    if said:
+        raise ResultsError(said[0])
     found = []
     for name in names:
         one = _read(file := f"{folder}/{name}")

@@ -34,7 +34,10 @@ WINDOW = 60
 """Accepted runs that are read at most, the newest ones; the rule takes its window out of them."""
 
 COLUMNS = (*KEY, *Row._fields, "aa_ratio")
-"""Columns of the cases that are asked for: fewer are faster."""
+"""Columns that are asked for of the cases that are judged."""
+
+HISTORY = ("run_id", *KEY, "outcome", "median_us", "low_us", "high_us", "aa_ratio")
+"""Columns that are asked for of the accepted runs; fewer are faster."""
 
 ENVIRONMENT = ("gpu_uuid", "driver", "cuda_runtime", "cupy", "nvrtc", "commit", "platform", "cpu")
 """What a comparison tells if it is not as in the baseline, beside the machine code of each kernel."""
@@ -337,7 +340,7 @@ def _one_each(rows: pd.DataFrame) -> pd.DataFrame:
 def _history(series: Series, method: str, members: Sequence[Sequence[str]]) -> pd.DataFrame:
     """The speed cases of the accepted nights, with the place of the night as `order`."""
     order = {name: place for place, names in enumerate(members) for name in names}
-    rows = series.cases(method, ("speed",), run_ids=order, columns=COLUMNS)
+    rows = series.cases(method, ("speed",), run_ids=order, columns=HISTORY)
     return rows.assign(order=rows["run_id"].map(order).astype("int64"))
 
 

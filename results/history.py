@@ -15,7 +15,7 @@ import pandas as pd
 
 from results import series
 from results.accepted import check_acceptances
-from results.frame import CASE_COLUMNS, RUN_COLUMNS, TIME, type_of, typed
+from results.frame import TIME, frame, type_of, typed
 from results.index import KINDS, joined
 from results.store import ResultsError, read_bytes, replace_bytes
 
@@ -100,7 +100,7 @@ def exported(root: Path, wanted: Filter) -> pd.DataFrame:
         if wanted.tokens:
             keep &= cases["tokens"].isin(wanted.tokens)
         parts.append(cases[keep])
-    table = joined(parts) if parts else typed({name: [] for name in (*RUN_COLUMNS, *CASE_COLUMNS)})
+    table = joined(parts) if parts else frame([])
     table = table.reset_index(drop=True)
     table.attrs = {"problems": said, "notes": notes}
     return table

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from results.faults import MEND
-from results.frame import CASE_COLUMNS, RUN_COLUMNS, tuples, typed
+from results.frame import CASE_COLUMNS, RUN_COLUMNS, frame, tuples, typed
 from results.index import KINDS, PLACES, RUN_FACTS, Shard, absent, all_runs, joined, no_runs, shards
 from results.store import differs, gpu_folders
 
@@ -210,8 +210,7 @@ def cases(root: Path, gpu_key: str, method_id: str | None = None, kinds: Sequenc
         kinds: accuracy, determinism and speed; fewer are faster.
     """
     found, said, notes = opened(root, gpu_key)
-    none: dict[str, list[object]] = {name: [] for name in (*RUN_COLUMNS, *CASE_COLUMNS)}
-    table = found[0].cases(method_id, kinds) if found else typed(none)
+    table = found[0].cases(method_id, kinds) if found else frame([])
     table.attrs |= {"problems": said, "notes": notes}
     return table
 

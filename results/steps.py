@@ -5,20 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from results.builds import facts
-from results.frame import tuples
 from results.judging import DEFAULT, band, explained
 from results.judging_cause import Cause, between
 from results.judging_changes import ALPHA, RECENT, change_points, drift, strongest
 from results.judging_level import LOOK_BACK
 from results.series import CONFIRMS, Series, night_of
-from results.verdicts import KEY, Key
+from results.verdicts import KEY, Key, by_night
 
 LEAST_ERROR = 1e-12
 """Errors are compared as ratios: 0 counts as this."""
@@ -158,15 +156,11 @@ def _cases(series: Series, chosen: pd.DataFrame) -> Iterator[Line]:
     table["at"] = rows["run_id"].map(dict(zip(run_ids, chosen["at"], strict=True))).to_numpy(int)
     table["figure"] = figure
     table = table[np.isfinite(figure) & (figure > 0)]
-    found: dict[Key, dict[int, list[float]]] = {}
-    for key, (at, one) in zip(tuples(table, KEY), tuples(table, ("at", "figure")), strict=True):
-        found.setdefault(key, {}).setdefault(at, []).append(one)  # a night may have several processes
-    for key, nights in sorted(found.items()):
+    for key, nights in sorted(by_night(table, "at", "figure").items()):
         kind, name, against, tokens, *_ = key
         beside = f" against {against}" if against else ""
         what = f"{kind} of {name}{beside} at {tokens:,} tokens"
-        ordered = sorted(nights)
-        yield Line(key, what, np.array(ordered), np.array([median(nights[at]) for at in ordered]))
+        yield Line(key, what, np.array([*nights]), np.array([*nights.values()]))
 
 
 def clear(lines: Sequence[Line], p: float) -> list[Line]:

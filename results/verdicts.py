@@ -150,13 +150,24 @@ def by_case(rows: pd.DataFrame) -> dict[Key, list[Row]]:
     return found
 
 
+def by_night(rows: pd.DataFrame, place: str, figure: str) -> dict[Key, dict[int, float]]:
+    """A figure of each case in each of its nights, oldest first: the middle of what the night's processes have.
+
+    Args:
+        rows: columns `KEY` and the two that follow.
+        place: the column with the night's place.
+        figure: the column with the figure.
+    """
+    found: dict[Key, dict[int, list[float]]] = {}
+    for key, (at, value) in zip(tuples(rows, KEY), tuples(rows, (place, figure)), strict=True):
+        found.setdefault(key, {}).setdefault(at, []).append(value)
+    return {key: {at: median(nights[at]) for at in sorted(nights)} for key, nights in found.items()}
+
+
 def medians(history: pd.DataFrame) -> dict[Key, list[float]]:
-    """The green times of each case, us, oldest first: the middle of the processes of each night, by `order`."""
+    """The green times of each case, us, one of each night by `order`."""
     green = history[(history["kind"] == "speed") & (history["outcome"] == "green")]
-    nights: dict[Key, dict[int, list[float]]] = {}
-    for key, (order, us) in zip(tuples(green, KEY), tuples(green, ("order", "median_us")), strict=True):
-        nights.setdefault(key, {}).setdefault(order, []).append(us)
-    return {key: [median(own[order]) for order in sorted(own)] for key, own in nights.items()}
+    return {key: [*nights.values()] for key, nights in by_night(green, "order", "median_us").items()}
 
 
 def _said(row: pd.Series) -> str:

@@ -208,20 +208,24 @@ def ours(
     clock: Clock, recurrences: Sequence[str], tokens: Sequence[int], work: Callable[[str, int], Work] | None = None
 ) -> dict[tuple[str, int], Ours]:
     """Our hot time of each case."""
-    plan, found = PLANS["cuda"], {}
+    found: dict[tuple[str, int], Ours] = {}
     for number in tokens:
         works = [(work or _work)(name, number) for name in recurrences]
-        sampled = timing.sample(clock, works, plan.hot, plan.cold)
-        for name, taken, calls in zip(recurrences, sampled.hot, sampled.calls, strict=True):
-            found[name, number] = Ours(float(median(one.ns for one in taken.samples)), calls)
+        found |= {(name, number): one for name, one in zip(recurrences, _hot(clock, works), strict=True)}
     return found
 
 
 def ours_empty(clock: Clock, work: Work | None = None) -> Ours:
     """Our hot time of the stamp, see `empty`."""
+    (found,) = _hot(clock, [work or _stamp()])
+    return found
+
+
+def _hot(clock: Clock, works: Sequence[Work]) -> list[Ours]:
     plan = PLANS["cuda"]
-    sampled = timing.sample(clock, [work or _stamp()], plan.hot, plan.cold)
-    return Ours(float(median(one.ns for one in sampled.hot[0].samples)), sampled.calls[0])
+    sampled = timing.sample(clock, works, plan.hot, plan.cold)
+    medians = (float(median(one.ns for one in taken.samples)) for taken in sampled.hot)
+    return [Ours(ns, calls) for ns, calls in zip(medians, sampled.calls, strict=True)]
 
 
 def _stamp() -> Work:
